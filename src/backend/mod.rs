@@ -1,0 +1,3 @@
+//! Where a request can go.
+
+pub mod sim;

@@ -1,0 +1,3 @@
+//! Arguments, runtimes, wiring, exit codes; nothing else.
+
+fn main() {}

@@ -1,0 +1,64 @@
+//! The wire: bytes → events ([`sse`]), and one file per dialect: event → what it means ([`chat`]).
+//!
+//! Invariant: reading never fails. What cannot be understood is reported as such and the next event is read.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+pub mod chat;
+pub mod sse;
+
+/// What one SSE event, or one whole JSON reply, means: the few questions every dialect answers.
+///
+/// The default says nothing at all, which is what an event without model output says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meaning<'a> {
+    /// What it says of each choice it names, in the order it names them.
+    pub choices: SmallVec<[Choice; 2]>,
+    /// Token counts as the backend reports them. `None` when absent or `null`.
+    pub usage: Option<Usage>,
+    /// The model the backend says it served. `None` when absent, `null` or empty.
+    pub model: Option<Cow<'a, str>>,
+    /// It carries an error object where a reply belongs.
+    pub error: bool,
+    /// It is the dialect's end-of-stream marker (`[DONE]`).
+    pub done: bool,
+    /// It is neither JSON this dialect knows nor an end marker. An empty event is not malformed.
+    pub malformed: bool,
+}
+
+/// What one event says of one choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The choice's `index`, 0 when the event names none.
+    pub index: u32,
+    /// It carries non-empty output that is not reasoning: text, refusal, audio, or a tool call's name or arguments.
+    pub answer: bool,
+    /// It carries non-empty reasoning.
+    pub reasoning: bool,
+    /// How many tokens it carries, where the event says so (`logprobs`). `None` when it does not.
+    pub tokens: Option<u32>,
+    /// It carries a finish reason.
+    pub finished: bool,
+}
+
+impl Choice {
+    /// Whether this choice makes the event a token event.
+    pub fn has_output(&self) -> bool {
+        self.answer || self.reasoning
+    }
+}
+
+/// Token counts as a backend reports them, in tokens. Each is `None` where the reply does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens in the prompt (`prompt_tokens`).
+    pub input: Option<u64>,
+    /// Tokens generated, hidden reasoning included (`completion_tokens`).
+    pub output: Option<u64>,
+    /// The part of `output` that is reasoning (`completion_tokens_details.reasoning_tokens`).
+    pub reasoning: Option<u64>,
+    /// The part of `input` that came from a cache (`prompt_tokens_details.cached_tokens`).
+    pub cached: Option<u64>,
+}
