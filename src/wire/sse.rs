@@ -281,10 +281,8 @@ fn whole_event(bytes: &[u8], cap: usize) -> Option<(Event<'_>, &[u8])> {
 #[inline]
 fn after_line_end(bytes: &[u8]) -> Option<&[u8]> {
     match bytes {
-        [b'\r', b'\n', rest @ ..] => Some(rest),
-        [b'\r'] => None,
-        [_, rest @ ..] => Some(rest),
-        [] => None,
+        [b'\r'] | [] => None,
+        [b'\r', b'\n', rest @ ..] | [_, rest @ ..] => Some(rest),
     }
 }
 
