@@ -32,7 +32,7 @@ impl<'a> Source<'a> {
 
     /// The line, from 1, of the byte at `offset`.
     fn line(self, offset: usize) -> usize {
-        self.text.as_bytes().iter().take(offset).filter(|&&byte| byte == b'\n').count() + 1
+        memchr::memchr_iter(b'\n', &self.text.as_bytes()[..offset.min(self.text.len())]).count() + 1
     }
 }
 
