@@ -124,7 +124,7 @@ fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
 /// `{ env = "NAME" }` or `{ file = "PATH" }`. `None` where the variable is unset or empty: the client's key passes.
 fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
     const HOW: &str = "write api_key = { env = \"NAME\" } or { file = \"PATH\" }";
-    if node.is_text() {
+    if !node.is_table() {
         return Err(node.error(format!("a key does not belong in a configuration file; {HOW}")));
     }
     node.only(&["env", "file"])?;
