@@ -114,10 +114,14 @@ fn split_port(authority: &str) -> Result<(String, Option<&str>), BadUrl> {
         };
     }
     let (host, port) = authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
+    if port.is_some_and(|port| port.contains(':')) {
+        return Err(BadUrl::Host);
+    }
     if host.is_empty() {
         return Err(BadUrl::NoHost);
     }
-    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if !host.bytes().all(good) {
         return Err(BadUrl::Host);
     }
     Ok((host.to_ascii_lowercase(), port))

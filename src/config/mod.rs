@@ -100,7 +100,7 @@ pub enum LogFormat {
 pub struct Records {
     /// Whether exchanges are recorded at all.
     pub enabled: bool,
-    /// The SQLite file. By default `streamgauge/records.db` in the user's data directory (`$XDG_DATA_HOME`, else
+    /// The database file. By default `streamgauge/records.db` in the user's data directory (`$XDG_DATA_HOME`, else
     /// `$HOME/.local/share`), or `streamgauge.db` where neither is set.
     pub path: PathBuf,
     /// Records older than this many days are removed. `None` keeps them.
@@ -142,7 +142,7 @@ impl Config {
         })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let line = memchr::memchr_iter(b'\n', before).count() + 1;
             ConfigError::new(&name, Some(line), "", "the file is not UTF-8 here; save it as UTF-8")
         })?;
         Self::parse(&name, &text, env)
@@ -153,8 +153,8 @@ impl Config {
         read::config(name, text, &env)
     }
 
-    /// The configuration without a file: TaoToken, with `TAOTOKEN_API_KEY` and `TAOTOKEN_BASE_URL`, as
-    /// `config/streamgauge.toml` spells it out.
+    /// The configuration without a file, as `config/streamgauge.toml` spells it out: one backend, which
+    /// `TAOTOKEN_API_KEY` and `TAOTOKEN_BASE_URL` adjust. An empty variable counts as unset.
     ///
     /// `env` looks an environment variable up; `None` means unset.
     pub fn default_for_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {

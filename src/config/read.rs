@@ -52,6 +52,8 @@ pub(super) fn config(name: &str, text: &str, env: Env<'_>) -> Result<Config, Con
 
 fn server(node: &Node<'_>) -> Result<Server, ConfigError> {
     const ADDRESS: &str = "an IP address and a port, such as \"127.0.0.1:8484\" or \"[::1]:8484\"";
+    const ORIGINS: &str = "an array of origins, such as [\"https://chat.example.org\"]";
+    const HOSTS: &str = "an array of host names, such as [\"gauge.example.org\"]";
     node.only(SERVER_KEYS)?;
     let mut server = Server::default();
     if let Some(node) = node.get("listen") {
@@ -74,10 +76,10 @@ fn server(node: &Node<'_>) -> Result<Server, ConfigError> {
         server.max_body_bytes = node.size(1..=1 << 40)?;
     }
     if let Some(node) = node.get("cors") {
-        server.cors = node.elements()?.iter().map(origin).collect::<Result<_, _>>()?;
+        server.cors = node.elements(ORIGINS)?.iter().map(origin).collect::<Result<_, _>>()?;
     }
     if let Some(node) = node.get("hosts") {
-        server.hosts = node.elements()?.iter().map(host).collect::<Result<_, _>>()?;
+        server.hosts = node.elements(HOSTS)?.iter().map(host).collect::<Result<_, _>>()?;
     }
     Ok(server)
 }
@@ -143,7 +145,7 @@ fn default_records_path(env: Env<'_>) -> PathBuf {
 fn routes(node: &Node<'_>, backends: &[Backend], warnings: &mut Vec<String>) -> Result<Vec<Route>, ConfigError> {
     let mut routes: Vec<Route> = Vec::new();
     let mut catch_all = None;
-    for node in node.elements()? {
+    for node in node.elements("an array of tables, each headed [[route]]")? {
         node.only(ROUTE_KEYS)?;
         let route = Route {
             model: glob(&node.require("model", "\"*\"")?)?,
@@ -188,7 +190,7 @@ fn backend_index(node: &Node<'_>, backends: &[Backend]) -> Result<usize, ConfigE
 
 fn slos(node: &Node<'_>) -> Result<Vec<Slo>, ConfigError> {
     let mut slos: Vec<Slo> = Vec::new();
-    for node in node.elements()? {
+    for node in node.elements("an array of tables, each headed [[slo]]")? {
         node.only(SLO_KEYS)?;
         let name = node.require("name", "\"interactive\"")?;
         let slo = Slo {

@@ -47,7 +47,7 @@ pub(super) fn backends(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>
     Ok(backends)
 }
 
-/// TaoToken, as `config/streamgauge.toml` spells it out; `TAOTOKEN_BASE_URL` may place it elsewhere.
+/// The backend of `config/streamgauge.toml`, which `TAOTOKEN_BASE_URL` may place elsewhere.
 pub(super) fn taotoken(env: Env<'_>, warnings: &mut Vec<String>) -> Result<Backend, ConfigError> {
     const BASE_URL: &str = "TAOTOKEN_BASE_URL";
     const API_KEY: &str = "TAOTOKEN_API_KEY";
@@ -124,7 +124,7 @@ fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
 /// `{ env = "NAME" }` or `{ file = "PATH" }`. `None` where the variable is unset or empty: the client's key passes.
 fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
     const HOW: &str = "write api_key = { env = \"NAME\" } or { file = \"PATH\" }";
-    if node.is_text() {
+    if !node.is_table() {
         return Err(node.error(format!("a key does not belong in a configuration file; {HOW}")));
     }
     node.only(&["env", "file"])?;
@@ -157,16 +157,12 @@ fn key_from_env(
     env: Env<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, super::NotHeaderSafe> {
-    match env(variable).filter(|raw| !raw.trim().is_empty()) {
-        Some(raw) => {
-            warn_of_whitespace(&raw, variable, warnings);
-            Secret::new(&raw).map(Some)
-        }
-        None => {
-            warnings.push(format!("{variable} is not set: each client's own key passes through"));
-            Ok(None)
-        }
-    }
+    let Some(raw) = env(variable).filter(|raw| !raw.trim().is_empty()) else {
+        warnings.push(format!("{variable} is not set: each client's own key passes through"));
+        return Ok(None);
+    };
+    warn_of_whitespace(&raw, variable, warnings);
+    Secret::new(&raw).map(Some)
 }
 
 fn warn_of_whitespace(raw: &str, source: &str, warnings: &mut Vec<String>) {

@@ -25,14 +25,18 @@ impl<'a> Source<'a> {
     pub(super) fn parse(self) -> Result<DeValue<'a>, ConfigError> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let line = error.span().map(|span| self.line(span.start));
-            ConfigError::new(self.name, line, "", format!("not valid TOML: {}", error.message().replace('\n', ", ")))
+            let problem = match error.span().and_then(|span| self.text.get(span)) {
+                Some(key) if error.message() == "duplicate key" => format!("{key} is already given above; keep one"),
+                _ => format!("not valid TOML: {}", error.message().replace('\n', ", ")),
+            };
+            ConfigError::new(self.name, line, "", problem)
         })?;
         Ok(DeValue::Table(table.into_inner()))
     }
 
     /// The line, from 1, of the byte at `offset`.
     fn line(self, offset: usize) -> usize {
-        self.text.as_bytes().iter().take(offset).filter(|&&byte| byte == b'\n').count() + 1
+        memchr::memchr_iter(b'\n', &self.text.as_bytes()[..offset.min(self.text.len())]).count() + 1
     }
 }
 
@@ -88,9 +92,9 @@ impl<'a> Node<'a> {
         Ok(entries)
     }
 
-    /// The elements of an array, in order.
-    pub(super) fn elements(&self) -> Result<Vec<Self>, ConfigError> {
-        let DeValue::Array(array) = self.value else { return Err(self.wrong_type("an array")) };
+    /// The elements of an array, in order; `form` is how it is written.
+    pub(super) fn elements(&self, form: &str) -> Result<Vec<Self>, ConfigError> {
+        let DeValue::Array(array) = self.value else { return Err(self.wrong_type(form)) };
         let element = |value: &'a Spanned<DeValue<'a>>| {
             let offset = value.span().start;
             Self { source: self.source, key: self.key.clone(), offset, value: value.get_ref() }
@@ -174,8 +178,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub(super) fn is_text(&self) -> bool {
-        matches!(self.value, DeValue::String(_))
+    /// Whether it has entries.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.value, DeValue::Table(_))
     }
 
     fn wrong_type(&self, wanted: &str) -> ConfigError {
