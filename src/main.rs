@@ -1,3 +1,10 @@
 //! Arguments, runtimes, wiring, exit codes; nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use streamgauge::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

@@ -1,1 +1,78 @@
-//! (to come)
+//! The command line: what each command takes, and the command behind it.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub mod demo;
+pub mod logging;
+pub mod running;
+pub mod serve;
+pub mod sim;
+
+/// Measures the streams of language models as they pass: an OpenAI-compatible reverse proxy.
+#[derive(Debug, Parser)]
+#[command(name = "streamgauge", version, about, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve as a proxy (also what happens with no command).
+    Serve(serve::ServeArgs),
+    /// Show what streamgauge measures: a simulated model, the proxy, and real streams between them.
+    Demo(demo::DemoArgs),
+    /// Simulate an upstream on an exact schedule.
+    Sim(Box<sim::SimArgs>),
+}
+
+/// Flags that several commands share.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LogArgs {
+    /// How log lines are written; the configuration's format if left out.
+    #[arg(long, value_enum, env = "STREAMGAUGE_LOG_FORMAT")]
+    pub log_format: Option<logging::Format>,
+}
+
+impl Cli {
+    /// Runs the command. Errors are printed; the exit code says which kind: 2 for a configuration that cannot be
+    /// served (bad flags included), 1 for anything else.
+    pub fn run(self) -> ExitCode {
+        let done = match self.command {
+            None => serve::run(&self.serve),
+            Some(Command::Serve(args)) => serve::run(&args),
+            Some(Command::Demo(args)) => demo::run(&args),
+            Some(Command::Sim(args)) => sim::run(*args),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failed { message, code }) => {
+                eprintln!("error: {message}");
+                ExitCode::from(code)
+            }
+        }
+    }
+}
+
+/// Why a command failed, with its exit code.
+#[derive(Debug)]
+pub struct Failed {
+    message: String,
+    code: u8,
+}
+
+impl Failed {
+    /// The configuration, or a flag, cannot be served.
+    pub fn configuration(error: impl std::fmt::Display) -> Self {
+        Self { message: error.to_string(), code: 2 }
+    }
+
+    /// Something else went wrong.
+    pub fn running(error: impl std::fmt::Display) -> Self {
+        Self { message: error.to_string(), code: 1 }
+    }
+}

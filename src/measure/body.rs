@@ -35,6 +35,8 @@ pub struct ObservedBody<B> {
     watch: Arc<Watch>,
     /// The body's length is known only from its connection's end, so a break looks like an end.
     close_delimited: bool,
+    /// The last frame said that none follows.
+    whole: bool,
     over: bool,
 }
 
@@ -43,12 +45,13 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
     /// what it accepts is noted. Without one, frames are looked at as they pass and never count as written.
     pub fn new(inner: B, observation: Observation, client: Option<&Io>, close_delimited: bool) -> Self {
         // With no byte to come there may be no write to wait for.
-        let written = client.is_some() && !inner.is_end_stream();
-        let watch = Arc::new(Watch(Mutex::new(Watched { observation, wait_for_flush: written, closed: false })));
-        if let Some(io) = client.filter(|_| written) {
+        let whole = inner.is_end_stream();
+        let in_writing = client.is_some() && !whole;
+        let watch = Arc::new(Watch(Mutex::new(Watched { observation, in_writing, ending: None })));
+        if let Some(io) = client.filter(|_| in_writing) {
             io.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, over: false }
+        Self { inner, watch, close_delimited, whole, over: false }
     }
 }
 
@@ -57,6 +60,14 @@ impl<B> ObservedBody<B> {
         if !std::mem::replace(&mut self.over, true) {
             self.watch.with(|watched| watched.ended(ending));
         }
+    }
+
+    /// Whether what came so far is a whole answer; `None` when it is no stream of events.
+    fn is_answer_complete(&self) -> Option<bool> {
+        self.watch.with(|watched| {
+            watched.observation.think();
+            watched.observation.is_events().then(|| watched.observation.is_complete())
+        })
     }
 }
 
@@ -76,26 +87,21 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
                     let stamp = this.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
                     this.watch.with(|watched| watched.passes(bytes, stamp));
                 }
+                this.whole = this.inner.is_end_stream();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
                 let fault = error.fault();
-                this.end(Ending::Broken(fault));
                 // Silence after a whole answer is the upstream's way of ending it.
-                if fault == Fault::Timeout && this.watch.lock().observation.is_complete() {
-                    return Poll::Ready(None);
-                }
-                Poll::Ready(Some(Err(CutOff(error.to_string()))))
+                let ended = fault == Fault::Timeout && this.is_answer_complete() == Some(true);
+                this.end(Ending::Broken(fault));
+                Poll::Ready(if ended { None } else { Some(Err(CutOff(error.to_string()))) })
             }
             None => {
+                let half = this.close_delimited && this.is_answer_complete() == Some(false);
                 this.end(Ending::Whole);
-                let watched = this.watch.lock();
-                let half = this.close_delimited && watched.observation.is_events();
-                if half && !watched.observation.is_complete() {
-                    let reason = "the upstream closed the connection before the end of its answer";
-                    return Poll::Ready(Some(Err(CutOff(reason.to_owned()))));
-                }
-                Poll::Ready(None)
+                let reason = "the upstream closed the connection before the end of its answer";
+                Poll::Ready(half.then(|| Err(CutOff(reason.to_owned()))))
             }
         }
     }
@@ -112,7 +118,7 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
 impl<B> Drop for ObservedBody<B> {
     fn drop(&mut self) {
         // hyper's server drops a body of known length at its last byte, without asking for the end.
-        self.end(Ending::Dropped);
+        self.end(if self.whole { Ending::Whole } else { Ending::Dropped });
     }
 }
 
@@ -121,8 +127,10 @@ struct Watch(Mutex<Watched>);
 
 struct Watched {
     observation: Observation,
-    wait_for_flush: bool,
-    closed: bool,
+    /// Frames go to a socket that tells when it has accepted them, and still may.
+    in_writing: bool,
+    /// The body's end, while its last bytes are still to be written.
+    ending: Option<Ending>,
 }
 
 impl Watch {
@@ -144,7 +152,7 @@ impl Watch {
 impl Watched {
     fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
         self.observation.passes(bytes, stamp);
-        if !self.wait_for_flush {
+        if !self.in_writing {
             self.observation.think();
         }
     }
@@ -157,10 +165,18 @@ impl Watched {
     }
 
     fn ended(&mut self, ending: Ending) {
-        self.observation.ended(ending);
-        if !self.wait_for_flush || self.closed {
-            self.observation.tell(Instant::now());
+        self.ending = Some(ending);
+        if !self.in_writing {
+            self.settle(Instant::now());
         }
+    }
+
+    /// If the body has ended: decides how, and tells it.
+    fn settle(&mut self, at: Instant) -> bool {
+        let Some(ending) = self.ending else { return false };
+        self.observation.ended(ending);
+        self.observation.tell(at);
+        true
     }
 }
 
@@ -176,20 +192,14 @@ impl WriteListener for Watch {
         self.with(|watched| {
             watched.observation.think();
             watched.observation.written(total, at, true);
-            let over = watched.observation.is_over();
-            if over {
-                watched.observation.tell(at);
-            }
-            !over
+            !watched.settle(at)
         })
     }
 
     fn closed(&self) {
         self.with(|watched| {
-            watched.closed = true;
-            if watched.observation.is_over() {
-                watched.observation.tell(Instant::now());
-            }
+            watched.in_writing = false;
+            watched.settle(Instant::now());
         });
     }
 }

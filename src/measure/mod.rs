@@ -1,1 +1,27 @@
-//! (to come)
+//! Measuring: what passes → marks → intervals → metrics.
+//!
+//! [`timeline`] and [`intervals`] are pure and hold the definitions; [`ObservedBody`] feeds them from the frames that
+//! pass; [`Observation`] is one exchange while it runs and becomes an [`Exchange`], the finished fact that the
+//! [`Meter`] and everyone else reads.
+//!
+//! Invariants: nothing here does I/O on the request path. A measuring error never becomes a traffic error.
+
+mod anomaly;
+mod body;
+mod delivery;
+mod exchange;
+pub mod intervals;
+mod metrics;
+mod observation;
+mod outcome;
+mod reader;
+pub mod timeline;
+
+pub use anomaly::{Anomalies, Anomaly};
+pub use body::{CutOff, IntoFault, ObservedBody};
+pub use delivery::Framing;
+pub use exchange::Exchange;
+pub use metrics::{Listener, Meter, Objective, Setup};
+pub use observation::{Answered, Asked, Observation};
+pub use outcome::{Ending, Fault, Outcome, Said, decide};
+pub use reader::{CAP, Content};

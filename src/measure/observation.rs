@@ -156,6 +156,11 @@ impl Observation {
         }
     }
 
+    /// The exchange ends here, with a whole answer made of what backends said.
+    pub fn finish_whole(self, status: u16) {
+        self.end_with(Outcome::Ok, status);
+    }
+
     /// The exchange ends here, with an answer of our own.
     pub fn end_with(mut self, outcome: Outcome, status: u16) {
         self.status = Some(status);
@@ -240,11 +245,6 @@ impl Observation {
             decide(self.said(), ending)
         };
         self.outcome = Some(outcome);
-    }
-
-    /// Whether the reply is over, so that only its last bytes are still to be written.
-    pub(super) fn is_over(&self) -> bool {
-        self.outcome.is_some()
     }
 
     /// Whether the reply so far amounts to a whole answer.

@@ -1,1 +1,252 @@
-//! (to come)
+//! One exchange from top to bottom: read the request, find its route, ask the backend, pass the reply on, observed.
+//!
+//! A [`Site`] is what all threads share; a [`Proxy`] is one thread's handler with its own upstream connections.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::{Method, Request, Response, Version, http};
+
+mod access_log;
+mod failure;
+mod guard;
+mod headers;
+mod models;
+mod request;
+mod site;
+
+pub use access_log::log;
+pub use site::{BackendError, Site};
+
+use crate::backend::upstream::{Failure, Reply, ReplyBody, RequestBody, Upstream};
+use crate::measure::{Answered, Asked, Content, Framing, ObservedBody, Observation};
+use crate::route::{Operation, Target, classify, upstream_path};
+use crate::server::{Client, Handler};
+use failure::Refusal;
+use request::ChatRequest;
+use site::Backend;
+
+/// A reply towards the client: one of ours, or a backend's on its way through.
+pub type ProxyBody = Either<Full<Bytes>, ObservedBody<ReplyBody>>;
+
+/// One thread's handler.
+pub struct Proxy {
+    site: Arc<Site>,
+    /// By backend index; `None` for a backend that is no upstream.
+    upstreams: Vec<Option<Upstream>>,
+}
+
+impl Handler for Proxy {
+    type Body = ProxyBody;
+
+    async fn handle(&self, request: Request<Incoming>, client: &Arc<Client>) -> Response<ProxyBody> {
+        let accepted = last_read(client);
+        let path = request.uri().path().to_owned();
+        let target = classify(&path);
+        let mut observation = Observation::begin(self.site.meter.clone(), target.operation.label(), accepted);
+        let answered = match (target.operation, request.method()) {
+            (Operation::Chat, &Method::POST) => self.chat(&target, request, client, &mut observation).await,
+            (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
+            _ => self.pass(&target, request, &mut observation).await,
+        };
+        match answered {
+            Ok(Answer::Ours(response)) => {
+                observation.finish_whole(response.status().as_u16());
+                response.map(Either::Left)
+            }
+            Ok(Answer::Theirs { response, framing_unknown }) => {
+                let io = Some(&*client.io);
+                response.map(|body| Either::Right(ObservedBody::new(body, observation, io, framing_unknown)))
+            }
+            Err(refusal) => {
+                let response = refusal.response();
+                observation.end_with(refusal.outcome(), response.status().as_u16());
+                response.map(Either::Left)
+            }
+        }
+    }
+}
+
+/// What a request leads to.
+enum Answer {
+    /// A reply made here.
+    Ours(Response<Full<Bytes>>),
+    /// An upstream's reply.
+    Theirs {
+        response: Response<ReplyBody>,
+        /// Only the connection's end ends it.
+        framing_unknown: bool,
+    },
+}
+
+impl Proxy {
+    /// A chat completion: measured.
+    async fn chat(
+        &self,
+        target: &Target<'_>,
+        request: Request<Incoming>,
+        client: &Client,
+        observation: &mut Observation,
+    ) -> Result<Answer, Refusal> {
+        let (mut head, body) = request.into_parts();
+        if is_encoded(&head.headers) {
+            return Err(Refusal::Compressed);
+        }
+        let body = self.read_body(&head.headers, body).await?;
+        let read_at = last_read(client);
+        observation.body_read(read_at);
+        let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
+        observation.asked(
+            read_at,
+            Asked {
+                model: chat.model.as_deref().map(Box::from),
+                stream: chat.stream,
+                choices: chat.choices,
+                tag: head.headers.get(&headers::TAG).and_then(|tag| tag.to_str().ok()).map(Box::from),
+            },
+        );
+        let model = chat.model.as_deref().unwrap_or("");
+        let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
+        let backend = self.enter(route.backend, &head, observation)?;
+        let alias = route.upstream_model.as_deref().filter(|alias| *alias != model);
+        if let Some(alias) = alias
+            && head.headers.contains_key(&headers::SIGNATURE)
+        {
+            return Err(Refusal::Signed { alias: alias.to_owned() });
+        }
+        let http10 = head.version == Version::HTTP_10;
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        let body = Either::Left(Full::new(chat.into_body(alias)));
+        let reply = self.send(route.backend, backend, target, head, body, observation).await?;
+        Ok(pass_on(reply, http10, observation))
+    }
+
+    /// Any path that is not measured goes to the default upstream as it is.
+    async fn pass(
+        &self,
+        target: &Target<'_>,
+        request: Request<Incoming>,
+        observation: &mut Observation,
+    ) -> Result<Answer, Refusal> {
+        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute)?;
+        let (mut head, body) = request.into_parts();
+        let backend = self.enter(route.backend, &head, observation)?;
+        let http10 = head.version == Version::HTTP_10;
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
+        let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
+        let reply = self.send(route.backend, backend, target, head, body, observation).await?;
+        Ok(pass_on(reply, http10, observation))
+    }
+
+    /// Notes where the request goes, and refuses it there if a web page could have sent it.
+    fn enter(
+        &self,
+        index: usize,
+        head: &http::request::Parts,
+        observation: &mut Observation,
+    ) -> Result<&Backend, Refusal> {
+        let backend = &self.site.backends[index];
+        observation.routed(&backend.name);
+        self.guard(backend, head)?;
+        Ok(backend)
+    }
+
+    /// Where a key would be added, refuses what a web page could have sent.
+    fn guard(&self, backend: &Backend, head: &http::request::Parts) -> Result<(), Refusal> {
+        match backend.key {
+            Some(_) => guard::check(&head.method, &head.uri, &head.headers, &self.site.server),
+            None => Ok(()),
+        }
+    }
+
+    async fn send(
+        &self,
+        index: usize,
+        backend: &Backend,
+        target: &Target<'_>,
+        head: http::request::Parts,
+        body: RequestBody,
+        observation: &mut Observation,
+    ) -> Result<Reply, Refusal> {
+        let (Some(base), Some(upstream)) = (&backend.base_url, &self.upstreams[index]) else {
+            return Err(Refusal::NotServing { backend: backend.name.to_string() });
+        };
+        let path = upstream_path(base, target, head.uri.query());
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method;
+        *request.headers_mut() = head.headers;
+        *request.uri_mut() = path.parse().map_err(|error| Refusal::BadRequest {
+            message: format!("the request's path cannot be passed on: {error}"),
+        })?;
+        upstream.send(request).await.map_err(|Failure { cause, phases, sent }| {
+            observation.unanswered(sent, phases);
+            Refusal::Upstream { backend: backend.name.to_string(), url: base.to_string(), cause }
+        })
+    }
+
+    async fn read_body(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Refusal> {
+        let limit = self.site.server.max_body_bytes;
+        let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(Refusal::TooLarge { limit });
+        }
+        match Limited::new(body, limit).collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit }),
+            Err(_) => Err(Refusal::ClientBody),
+        }
+    }
+
+    /// Closes idle upstream connections that nobody should use any more.
+    pub fn sweep(&self) {
+        for upstream in self.upstreams.iter().flatten() {
+            upstream.sweep();
+        }
+    }
+}
+
+/// Passes an upstream's reply on and tells the observation what to expect of it.
+fn pass_on(reply: Reply, http10: bool, observation: &mut Observation) -> Answer {
+    let Reply { mut head, body, phases, reused, sent, head_at } = reply;
+    let framing_unknown = headers::is_close_delimited(&head.headers);
+    let identity = http10 || head.headers.contains_key(CONTENT_LENGTH);
+    observation.answered(Answered {
+        status: head.status.as_u16(),
+        content: content_of(&head.headers),
+        framing: if identity { Framing::Identity } else { Framing::Chunked },
+        sent,
+        head: head_at,
+        connect: phases,
+        reused,
+    });
+    headers::to_client(&mut head.headers);
+    // What the upstream speaks is not what the client gets: its own connection decides.
+    head.version = Version::HTTP_11;
+    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown }
+}
+
+fn content_of(headers: &HeaderMap) -> Content {
+    if is_encoded(headers) {
+        return Content::Opaque;
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("text/event-stream") { Content::Events } else { Content::Unlabelled }
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let plain = |coding: &HeaderValue| {
+        coding.to_str().is_ok_and(|coding| {
+            coding.split(',').all(|coding| coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity"))
+        })
+    };
+    !headers.get_all(CONTENT_ENCODING).iter().all(plain)
+}
+
+fn last_read(client: &Client) -> Instant {
+    client.io.last_read().map_or_else(Instant::now, |stamp| stamp.at)
+}

@@ -37,7 +37,7 @@ pub struct Client {
 /// Answers requests. One handler serves all connections of a listener.
 pub trait Handler: Send + Sync + 'static {
     /// The response's body. An error in it ends the client's connection abruptly, with no clean end of the body.
-    type Body: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
     /// Answers `request`. The future is dropped when the client goes away before the answer's head is ready.
     fn handle(

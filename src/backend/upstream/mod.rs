@@ -5,6 +5,7 @@
 //! Invariant: a request is written at most once. A second attempt happens only when the first connection, taken from
 //! the pool, was found dead before any byte of the request left.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::header::{HOST, HeaderValue};
@@ -47,7 +48,7 @@ pub struct Reply {
 
 /// One upstream, as one thread sees it.
 pub struct Upstream {
-    connector: Connector,
+    connector: Arc<Connector>,
     host: HeaderValue,
     pool: Pool,
     head_timeout: Duration,
@@ -63,12 +64,24 @@ impl Upstream {
         let authority = config.base_url.authority();
         let host = HeaderValue::from_str(&authority).map_err(|_| SetupError::ServerName { host: authority })?;
         Ok(Self {
-            connector: Connector::new(config)?,
+            connector: Arc::new(Connector::new(config)?),
             host,
             pool: Pool::default(),
             head_timeout: config.head_timeout,
             idle_timeout: config.idle_timeout,
         })
+    }
+
+    /// The same upstream for another thread: what was set up is shared, connections are not.
+    #[must_use]
+    pub fn for_another_thread(&self) -> Self {
+        Self {
+            connector: self.connector.clone(),
+            host: self.host.clone(),
+            pool: Pool::default(),
+            head_timeout: self.head_timeout,
+            idle_timeout: self.idle_timeout,
+        }
     }
 
     /// Sends `request` (an origin-form URI, headers complete but for `Host`) and waits for the reply's head.

@@ -1,0 +1,187 @@
+//! A proxy that runs: its threads, its addresses, and the way to stop it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::measure::{Listener, Meter};
+use crate::proxy::{BackendError, Site};
+use crate::server::{self, Limits, bind};
+
+/// How long a client may take over a request's head, and a connection may stay idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
+/// How often idle upstream connections are looked over.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a proxy does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// A backend cannot be set up.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A listener cannot be bound.
+    #[error("server.{key}: cannot listen on {address}: {error}; {}", next_step(error))]
+    Bind {
+        /// The configuration key.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// A thread or runtime cannot be had.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+fn next_step(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what uses the port, or choose another",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023, or run with the right to use this one",
+        _ => "choose an address of this machine",
+    }
+}
+
+/// A running proxy. Dropping it stops it as [`Running::stop`] does.
+pub struct Running {
+    listen: SocketAddr,
+    admin: SocketAddr,
+    meter: Arc<Meter>,
+    ready: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+    stop_admin: watch::Sender<bool>,
+    threads: Vec<JoinHandle<usize>>,
+    admin_thread: Option<JoinHandle<usize>>,
+}
+
+impl Running {
+    /// Binds both listeners and serves in the background.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(config: &Config, listeners: Vec<Listener>) -> Result<Self, StartError> {
+        let site = Arc::new(Site::new(config, listeners)?);
+        let server = &config.server;
+        let bound = |key, address| move |error| StartError::Bind { key, address, error };
+        let proxy_listeners =
+            bind::reuseport(server.listen, server.threads).map_err(bound("listen", server.listen))?;
+        let admin_listener = bind::single(server.admin).map_err(bound("admin", server.admin))?;
+        let listen = proxy_listeners.first().map_or(Ok(server.listen), TcpListener::local_addr)?;
+        let admin = admin_listener.local_addr()?;
+
+        let limits = Limits { header_timeout: HEADER_TIMEOUT, drain_timeout: server.drain_timeout };
+        let (stop, stopping) = watch::channel(false);
+        let (stop_admin, admin_stopping) = watch::channel(false);
+        let ready = Arc::new(AtomicBool::new(true));
+        let mut running = Self {
+            listen,
+            admin,
+            meter: site.meter().clone(),
+            ready: ready.clone(),
+            stop,
+            stop_admin,
+            threads: Vec::new(),
+            admin_thread: None,
+        };
+        for (index, listener) in proxy_listeners.into_iter().enumerate() {
+            let proxy = Arc::new(site.proxy());
+            let stopping = stopping.clone();
+            let thread = spawn(&format!("proxy-{index}"), move |runtime| {
+                runtime.block_on(serve_proxy(listener, proxy, limits, stopping))
+            })?;
+            running.threads.push(thread);
+        }
+        let handler = Arc::new(Admin::new(site.meter().clone(), ready));
+        let limits = Limits { drain_timeout: Duration::from_secs(1), ..limits };
+        running.admin_thread = Some(spawn("admin", move |runtime| {
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(admin_listener)?;
+                Ok(server::serve(listener, handler, limits, admin_stopping).await)
+            })
+        })?);
+        Ok(running)
+    }
+
+    /// Where clients are served.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where `/metrics` is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The metrics.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Stops accepting, lets open requests finish for up to `drain_timeout_ms`, then cuts off the rest.
+    ///
+    /// Returns how many connections were cut off. Metrics can be read until all is over.
+    pub fn stop(mut self) -> usize {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> usize {
+        self.ready.store(false, Relaxed);
+        let _ = self.stop.send(true);
+        let cut = self.threads.drain(..).map(|thread| thread.join().unwrap_or(0)).sum();
+        let _ = self.stop_admin.send(true);
+        if let Some(admin) = self.admin_thread.take() {
+            let _ = admin.join();
+        }
+        cut
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+async fn serve_proxy(
+    listener: TcpListener,
+    proxy: Arc<crate::proxy::Proxy>,
+    limits: Limits,
+    stopping: server::Shutdown,
+) -> io::Result<usize> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let sweeper = proxy.clone();
+    let sweeping = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            sweeper.sweep();
+        }
+    });
+    let cut = server::serve(listener, proxy, limits, stopping).await;
+    sweeping.abort();
+    Ok(cut)
+}
+
+/// Runs `work` on a named thread with a single-threaded runtime of its own.
+fn spawn(
+    name: &str,
+    work: impl FnOnce(&Runtime) -> io::Result<usize> + Send + 'static,
+) -> io::Result<JoinHandle<usize>> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        work(&runtime).unwrap_or_else(|error| {
+            tracing::error!(%error, "a listener failed");
+            0
+        })
+    })
+}

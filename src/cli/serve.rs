@@ -1,0 +1,111 @@
+//! `streamgauge serve`: read the configuration, start, wait for a signal, drain.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::running::Running;
+use super::{Failed, LogArgs, logging};
+use crate::config::{BackendKind, Config};
+use crate::proxy;
+
+/// Flags of `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// The configuration file. Without one: TaoToken, from TAOTOKEN_API_KEY and TAOTOKEN_BASE_URL.
+    #[arg(long, value_name = "FILE", env = "STREAMGAUGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where clients connect, in place of server.listen.
+    #[arg(long, value_name = "ADDR", env = "STREAMGAUGE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Where /metrics is served, in place of server.admin.
+    #[arg(long, value_name = "ADDR", env = "STREAMGAUGE_ADMIN")]
+    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The configuration cannot be served, or the system refuses something.
+pub fn run(args: &ServeArgs) -> Result<(), Failed> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let mut config = match &args.config {
+        Some(path) => Config::load(path, environment),
+        None => Config::default_for_env(environment),
+    }
+    .map_err(Failed::configuration)?;
+    config.server.listen = args.listen.unwrap_or(config.server.listen);
+    config.server.admin = args.admin.unwrap_or(config.server.admin);
+
+    let format = args.log.log_format.unwrap_or(config.log.format.into());
+    let _log = logging::start(format, "info").map_err(Failed::configuration)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let signals = Signals::new().map_err(Failed::running)?;
+    let running = Running::start(&config, vec![Box::new(proxy::log)]).map_err(Failed::configuration)?;
+    announce(&config, &running);
+    let name = signals.wait();
+    tracing::info!(signal = name, "stopping: open requests may finish");
+    let cut = running.stop();
+    if cut > 0 {
+        tracing::warn!(connections = cut, "drain_timeout_ms is over: connections were cut off");
+    }
+    Ok(())
+}
+
+fn announce(config: &Config, running: &Running) {
+    for backend in &config.backends {
+        match &backend.kind {
+            BackendKind::OpenAi(openai) => {
+                let key = if openai.api_key.is_some() { "configured" } else { "the client's own" };
+                tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, "backend");
+            }
+            BackendKind::Llama(_) => {
+                tracing::warn!(backend = %backend.name, "this version cannot serve llama; its requests get 501");
+            }
+        }
+    }
+    tracing::info!(
+        base_url = format!("http://{}/v1", running.listen()),
+        metrics = format!("http://{}/metrics", running.admin()),
+        "listening"
+    );
+}
+
+/// The signals that ask a process to stop, caught from now on.
+pub struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Catches SIGTERM and SIGINT.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let _inside = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(_inside);
+        Ok(Self { runtime, terminate, interrupt })
+    }
+
+    /// Waits for one, and names it.
+    pub fn wait(mut self) -> &'static str {
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            }
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! What a finished exchange adds to the metrics.
+
+use super::ledger::{Entry, NONE};
+use super::series::Series;
+use super::{Meter, Objective};
+use crate::measure::exchange::Exchange;
+use crate::measure::intervals::Source;
+use crate::measure::outcome::Outcome;
+
+/// Upper bounds of the prompt-length groups, in tokens, with their labels.
+const PROMPT_GROUPS: [(u64, &str); 11] = [
+    (32, "<=32"),
+    (64, "<=64"),
+    (128, "<=128"),
+    (256, "<=256"),
+    (512, "<=512"),
+    (1024, "<=1024"),
+    (2048, "<=2048"),
+    (4096, "<=4096"),
+    (8192, "<=8192"),
+    (32_768, "<=32768"),
+    (131_072, "<=131072"),
+];
+
+impl Meter {
+    /// Adds one exchange. `series` is there when its reply was observed.
+    pub(in crate::measure) fn finished(&self, exchange: &Exchange, series: Option<&Series>) {
+        let backend = exchange.backend.as_deref().unwrap_or(NONE);
+        let base = [backend, &*exchange.model, exchange.operation];
+        let stream = stream_label(exchange.stream);
+        let mut digits = [0; 3];
+        let status = exchange.status.map_or(NONE, |status| decimal(status, &mut digits));
+        if exchange.measured {
+            self.measured(exchange, series, base, stream);
+        }
+        self.judge(exchange, base);
+        for listener in &self.listeners {
+            listener(exchange);
+        }
+        // Last: who sees the request as over finds everything else counted.
+        self.ledger.ended(&Entry {
+            backend,
+            model: &exchange.model,
+            operation: exchange.operation,
+            outcome: exchange.outcome.label(),
+            status,
+            stream,
+        });
+    }
+
+    fn measured(&self, exchange: &Exchange, series: Option<&Series>, base: [&str; 3], stream: &str) {
+        let with = |extra: &'static str| [base[0], base[1], base[2], extra];
+        let families = &self.families;
+        if let Some(duration) = exchange.marks.duration() {
+            let labels = [base[0], base[1], base[2], stream];
+            families.duration.with_label_values(&labels).observe(duration.as_secs_f64());
+        }
+        for (phase, time) in exchange.marks.phases(&exchange.connect) {
+            families.phase.with_label_values(&with(phase.label())).observe(time.as_secs_f64());
+        }
+        for (kind, count) in exchange.anomalies.seen() {
+            families.anomalies.with_label_values(&with(kind.label())).inc_by(u64::from(count));
+        }
+        if series.is_none() {
+            return;
+        }
+        let plain = [
+            (&families.headers, exchange.marks.to_headers()),
+            (&families.first_event, exchange.marks.to_first_event()),
+            (&families.ttfa, exchange.marks.ttfa()),
+            (&families.stall, exchange.stall),
+        ];
+        for (family, time) in plain {
+            if let Some(time) = time {
+                family.with_label_values(&base).observe(time.as_secs_f64());
+            }
+        }
+        self.tokens(exchange, base);
+    }
+
+    fn tokens(&self, exchange: &Exchange, base: [&str; 3]) {
+        let with = |extra: &'static str| [base[0], base[1], base[2], extra];
+        let families = &self.families;
+        let prompt = prompt_group(exchange.prompt_tokens());
+        if let Some(ttft) = exchange.marks.ttft_upstream() {
+            families.ttft_by_prompt.with_label_values(&with(prompt)).observe(ttft.as_secs_f64());
+        }
+        if let Some(output) = exchange.output {
+            let source = output.source.label();
+            families.output_tokens.with_label_values(&with(source)).observe(output.count as f64);
+            if let Some(tpot) = exchange.tpot() {
+                let labels = [base[0], base[1], base[2], prompt, source];
+                families.tpot.with_label_values(&labels).observe(tpot.as_secs_f64());
+            }
+            if let Some(tgs) = exchange.tgs() {
+                families.tgs.with_label_values(&with(source)).observe(tgs);
+            }
+        }
+        if let Some(prompt_tokens) = exchange.prompt_tokens() {
+            let source = Source::Usage.label();
+            families.prompt_tokens.with_label_values(&with(source)).observe(prompt_tokens as f64);
+        }
+        let usage = exchange.usage.unwrap_or_default();
+        let counted = exchange.output.filter(|_| usage.output.is_none());
+        let kinds = [
+            ("input", usage.input, Source::Usage),
+            ("output", usage.output, Source::Usage),
+            ("output", counted.map(|output| output.count), Source::Events),
+            ("reasoning", usage.reasoning, Source::Usage),
+            ("cached", usage.cached, Source::Usage),
+        ];
+        for (kind, count, source) in kinds {
+            if let Some(count) = count.filter(|count| *count > 0) {
+                let labels = [base[0], base[1], base[2], kind, source.label()];
+                families.tokens.with_label_values(&labels).inc_by(count as f64);
+            }
+        }
+    }
+
+    fn judge(&self, exchange: &Exchange, base: [&str; 3]) {
+        if exchange.stream != Some(true) {
+            return;
+        }
+        for objective in &self.objectives {
+            if let Some(met) = meets(objective, exchange) {
+                let met = if met { "true" } else { "false" };
+                let labels = [base[0], base[1], base[2], objective.name.as_str(), met];
+                self.families.slo.with_label_values(&labels).inc();
+            }
+        }
+    }
+}
+
+/// Whether `exchange` met `objective`. `None` for one that counts in neither: a cancel after the first token, or a
+/// reply whose TTFT could not be observed.
+fn meets(objective: &Objective, exchange: &Exchange) -> Option<bool> {
+    match exchange.outcome {
+        Outcome::Ok => {}
+        Outcome::ClientCancel => return None,
+        _ => return Some(false),
+    }
+    let ttft = exchange.marks.ttft_client()?;
+    let within = |limit: Option<std::time::Duration>, time| limit.is_none_or(|limit| time <= limit);
+    let tpot = exchange.tpot();
+    Some(within(objective.ttft, ttft) && tpot.is_none_or(|tpot| within(objective.tpot, tpot)))
+}
+
+fn stream_label(stream: Option<bool>) -> &'static str {
+    match stream {
+        Some(true) => "true",
+        Some(false) => "false",
+        None => "unknown",
+    }
+}
+
+fn prompt_group(tokens: Option<u64>) -> &'static str {
+    let Some(tokens) = tokens else { return "unknown" };
+    PROMPT_GROUPS.iter().find(|(bound, _)| tokens <= *bound).map_or(">131072", |(_, label)| label)
+}
+
+/// A status code's three digits, without an allocation.
+fn decimal(status: u16, digits: &mut [u8; 3]) -> &str {
+    for (digit, unit) in digits.iter_mut().zip([100, 10, 1]) {
+        *digit = b'0' + u8::try_from(status / unit % 10).unwrap_or(0);
+    }
+    std::str::from_utf8(digits).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_grouped_by_their_upper_bound() {
+        let groups = [(0, "<=32"), (32, "<=32"), (33, "<=64"), (512, "<=512"), (131_072, "<=131072")];
+        for (tokens, group) in groups {
+            assert_eq!(prompt_group(Some(tokens)), group);
+        }
+        assert_eq!(prompt_group(Some(131_073)), ">131072");
+        assert_eq!(prompt_group(None), "unknown");
+    }
+
+    #[test]
+    fn a_status_is_three_digits() {
+        let mut digits = [0; 3];
+        assert_eq!(decimal(200, &mut digits), "200");
+        assert_eq!(decimal(429, &mut digits), "429");
+        assert_eq!(decimal(999, &mut digits), "999");
+    }
+}

@@ -1,0 +1,132 @@
+//! Metrics: one registry of our own, fed live by [`Series`] and at the end of each exchange by [`Meter::finished`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use prometheus::{Registry, TextEncoder};
+
+mod families;
+mod finished;
+mod ledger;
+mod models;
+mod series;
+
+use super::exchange::Exchange;
+use families::Families;
+use ledger::Ledger;
+use ledger::NONE;
+use models::{Label, Models};
+pub(in crate::measure) use series::Series;
+
+/// The label of a model whose name may not be one.
+const OTHER: &str = "other";
+
+/// What metrics need to know of the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// Each backend's name, how many model names it may prove, and the names the configuration gives it.
+    pub backends: Vec<(Arc<str>, usize, Vec<String>)>,
+    /// The objectives every streamed request is judged by.
+    pub objectives: Vec<Objective>,
+}
+
+/// One service level objective. A limit left out is met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objective {
+    /// The value of the `slo` label.
+    pub name: String,
+    /// The most TTFT may be, vantage `client`.
+    pub ttft: Option<Duration>,
+    /// The most TPOT may be; a reply that has no TPOT meets it.
+    pub tpot: Option<Duration>,
+}
+
+/// Someone who is told every finished exchange.
+pub type Listener = Box<dyn Fn(&Exchange) + Send + Sync>;
+
+/// All metrics of one process, and those who want to know of finished exchanges.
+pub struct Meter {
+    registry: Registry,
+    families: Arc<Families>,
+    ledger: Ledger,
+    models: Models,
+    objectives: Vec<Objective>,
+    series: RwLock<HashMap<SeriesKey, Arc<Series>>>,
+    listeners: Vec<Listener>,
+    cutting_off: AtomicBool,
+}
+
+/// Backend, model, operation.
+type SeriesKey = (Arc<str>, Arc<str>, &'static str);
+
+impl Meter {
+    /// Metrics with nothing in them.
+    pub fn new(setup: Setup, listeners: Vec<Listener>) -> Self {
+        let registry = Registry::new();
+        Self {
+            families: Arc::new(Families::new(&registry)),
+            registry,
+            ledger: Ledger::new(),
+            models: Models::new(setup.backends),
+            objectives: setup.objectives,
+            series: RwLock::default(),
+            listeners,
+            cutting_off: AtomicBool::new(false),
+        }
+    }
+
+    /// The books of started, running and finished requests.
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// From now on a reply that is dropped was cut off by the shutdown, not by its client.
+    pub fn cut_off(&self) {
+        self.cutting_off.store(true, Relaxed);
+    }
+
+    pub(super) fn is_cutting_off(&self) -> bool {
+        self.cutting_off.load(Relaxed)
+    }
+
+    /// Everything, in Prometheus' text format 0.0.4.
+    pub fn render(&self) -> String {
+        let mut families = self.ledger.gather();
+        families.extend(self.registry.gather());
+        let mut text = String::new();
+        if let Err(error) = TextEncoder::new().encode_utf8(&families, &mut text) {
+            tracing::error!(%error, "metrics cannot be rendered");
+        }
+        text
+    }
+
+    pub(super) fn series(&self, backend: &Arc<str>, model: &Arc<str>, operation: &'static str) -> Arc<Series> {
+        let key = (backend.clone(), model.clone(), operation);
+        let known = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let made = || Arc::new(Series::new(self.families.clone(), backend.clone(), model.clone(), operation));
+            let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
+            all.entry(key).or_insert_with(made).clone()
+        })
+    }
+
+    /// The label of the model that `requested` names; `succeeded` when the backend has just answered 2xx for it.
+    pub(super) fn model_label(
+        &self,
+        backend: Option<&Arc<str>>,
+        requested: Option<&str>,
+        succeeded: bool,
+    ) -> Arc<str> {
+        let (Some(backend), Some(name)) = (backend, requested) else { return NONE.into() };
+        match self.models.label(backend, name, succeeded) {
+            Label::Name(name) => name,
+            Label::Unproven => OTHER.into(),
+            Label::Overflow => {
+                self.families.label_overflow.inc();
+                OTHER.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What the client is told when there is no reply to pass on: status, OpenAI's error object, outcome.
+//!
+//! Each sentence names the guilty side and the next step.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::Full;
+use hyper::{Response, StatusCode, http};
+use serde_json::json;
+
+use crate::backend::upstream::{Broken, Cause};
+use crate::measure::{Fault, IntoFault, Outcome};
+
+/// Why a request gets an answer of ours.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The body is larger than `max_body_bytes`.
+    TooLarge { limit: usize },
+    /// The body cannot be understood.
+    BadRequest { message: String },
+    /// The body is compressed, so that its model cannot be read.
+    Compressed,
+    /// No route takes the model.
+    NoRoute { model: String, routes: Vec<String> },
+    /// No route takes this path.
+    NoDefaultRoute,
+    /// A web page may be trying to spend the configured key.
+    Forbidden { message: String },
+    /// Not JSON where a key would be spent.
+    NotJson,
+    /// The request is signed, and an alias would break the signature.
+    Signed { alias: String },
+    /// The backend cannot serve yet.
+    NotServing { backend: String },
+    /// No list of models could be had.
+    Models { backend: String, what: String },
+    /// The client's body broke off.
+    ClientBody,
+    /// The upstream gave no reply.
+    Upstream { backend: String, url: String, cause: Cause },
+}
+
+/// An error as the client sees it.
+struct Told {
+    status: StatusCode,
+    outcome: Outcome,
+    kind: &'static str,
+    param: Option<&'static str>,
+    code: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    /// How the exchange ends with it.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::ClientBody | Self::Upstream { cause: Cause::RequestBody(_), .. } => Outcome::ClientCancelBeforeToken,
+            Self::Upstream { cause, .. } => match cause {
+                Cause::Dns(_) | Cause::Connect(_) | Cause::Tls(_) | Cause::ConnectTimeout { .. } => {
+                    Outcome::ConnectError
+                }
+                Cause::HeadTimeout(_) => Outcome::Timeout,
+                Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
+            },
+            Self::Models { .. } => Outcome::Upstream5xx,
+            Self::TooLarge { .. }
+            | Self::BadRequest { .. }
+            | Self::Compressed
+            | Self::NoRoute { .. }
+            | Self::NoDefaultRoute
+            | Self::Forbidden { .. }
+            | Self::NotJson
+            | Self::Signed { .. }
+            | Self::NotServing { .. } => Outcome::Rejected,
+        }
+    }
+
+    /// The answer for the client.
+    pub(super) fn response(&self) -> Response<Full<Bytes>> {
+        let Told { status, kind, param, code, message, .. } = self.told();
+        let body = json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
+        let mut response = Response::new(Full::from(body.to_string()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+
+    fn told(&self) -> Told {
+        let (status, kind, param, code, message) = match self {
+            Self::TooLarge { limit } => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "invalid_request_error",
+                None,
+                "request_too_large",
+                format!("the request body is larger than {limit} bytes; send less, or raise max_body_bytes"),
+            ),
+            Self::BadRequest { message } => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                None,
+                "invalid_json",
+                format!("{message}; nothing was sent upstream"),
+            ),
+            Self::Compressed => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid_request_error",
+                None,
+                "compressed_request",
+                "the request body is compressed, so its model cannot be read; send it without content-encoding"
+                    .to_owned(),
+            ),
+            Self::NoRoute { model, routes } => (
+                StatusCode::NOT_FOUND,
+                "invalid_request_error",
+                Some("model"),
+                "model_not_found",
+                format!("no route takes the model {model:?}; routes: {}", routes.join(", ")),
+            ),
+            Self::NoDefaultRoute => (
+                StatusCode::NOT_FOUND,
+                "invalid_request_error",
+                None,
+                "path_not_found",
+                "this path is none of streamgauge's, and no route with model = \"*\" takes it; add one".to_owned(),
+            ),
+            Self::Forbidden { message } => {
+                (StatusCode::FORBIDDEN, "permission_error", None, "cross_origin", message.clone())
+            }
+            Self::NotJson => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid_request_error",
+                None,
+                "not_json",
+                "this backend's key is configured here, so requests must have content-type: application/json, which \
+                 web pages cannot send unasked; set that header"
+                    .to_owned(),
+            ),
+            Self::Signed { alias } => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                Some("model"),
+                "signed_request",
+                format!(
+                    "the request is signed (x-tt-sign), and its route would put {alias:?} in place of its model, \
+                     which breaks the signature; name that model in the request, or remove upstream_model"
+                ),
+            ),
+            Self::NotServing { backend } => (
+                StatusCode::NOT_IMPLEMENTED,
+                "api_error",
+                None,
+                "backend_not_available",
+                format!("the backend {backend:?} is of a kind this version cannot serve; route the model elsewhere"),
+            ),
+            Self::Models { backend, what } => (
+                StatusCode::BAD_GATEWAY,
+                "upstream_error",
+                None,
+                "upstream_models",
+                format!("upstream {backend:?} gave no list of models: {what}; check its base_url and key"),
+            ),
+            Self::ClientBody => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                None,
+                "incomplete_request",
+                "the client's request body broke off; send it whole".to_owned(),
+            ),
+            Self::Upstream { backend, url, cause } => {
+                let late = matches!(cause, Cause::HeadTimeout(_));
+                let status = if late { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+                let message = format!("upstream {backend:?} ({url}): {cause}; {}", next_step(cause));
+                (status, "upstream_error", None, upstream_code(cause), message)
+            }
+        };
+        Told { status, outcome: self.outcome(), kind, param, code, message }
+    }
+}
+
+fn upstream_code(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::Dns(_) => "upstream_dns",
+        Cause::Connect(_) => "upstream_connect",
+        Cause::Tls(_) => "upstream_tls",
+        Cause::ConnectTimeout { .. } => "upstream_connect_timeout",
+        Cause::HeadTimeout(_) => "upstream_timeout",
+        Cause::Closed(_) => "upstream_closed",
+        Cause::Protocol(_) => "upstream_protocol",
+        Cause::RequestBody(_) => "incomplete_request",
+    }
+}
+
+fn next_step(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::Dns(_) => "check the host in base_url and this machine's name service",
+        Cause::Connect(_) | Cause::ConnectTimeout { .. } => "check that it runs and that base_url is right",
+        Cause::Tls(_) => "check that base_url names the certificate's host; for a CA of your own set ca_file",
+        Cause::HeadTimeout(_) => "try again, or raise head_timeout_ms",
+        Cause::Closed(_) => "the request may have been acted on, so it was not repeated; try again",
+        Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
+        Cause::RequestBody(_) => "send it whole",
+    }
+}
+
+impl IntoFault for Broken {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Reset(_) => Fault::Reset,
+            Self::Truncated => Fault::Truncated,
+            Self::Idle(_) => Fault::Timeout,
+        }
+    }
+}

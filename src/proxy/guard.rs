@@ -1,0 +1,105 @@
+//! Keeps web pages from spending a configured key through loopback.
+//!
+//! A page in a browser on the same machine can send requests to a loopback port, and a name that rebinds to loopback
+//! makes them look local. Where a key is added to requests, they must show that they do not come from such a page.
+
+use std::net::IpAddr;
+
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use hyper::{Method, Uri, http};
+
+use super::failure::Refusal;
+use crate::config::Server;
+
+/// Refuses a request that a web page could have made. `server` says which origins and hosts are trusted.
+pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Server) -> Result<(), Refusal> {
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = origin.to_str().unwrap_or("");
+        if !server.cors.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+            let message = format!(
+                "requests from web pages are refused, as this backend's key is configured here; to trust the origin \
+                 {origin:?}, add it to cors under [server]"
+            );
+            return Err(Refusal::Forbidden { message });
+        }
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|host| host.as_str()));
+    // HTTP/1.0 clients may leave the host out; browsers never do.
+    if let Some(host) = host
+        && !is_trusted(host, &server.hosts)
+    {
+        let message = format!(
+            "the host {host:?} is neither loopback nor configured, and this backend's key is configured here; to serve \
+             under this name, add it to hosts under [server]"
+        );
+        return Err(Refusal::Forbidden { message });
+    }
+    if method == Method::POST && !is_json(headers) {
+        return Err(Refusal::NotJson);
+    }
+    Ok(())
+}
+
+fn is_trusted(host: &str, configured: &[String]) -> bool {
+    let name = without_port(host);
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || configured.iter().any(|known| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host))
+}
+
+/// The host alone, an IPv6 address without its brackets.
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(v6),
+        None => host.split(':').next().unwrap_or(host),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(method: &Method, headers: &[(&'static str, &str)]) -> Result<(), Refusal> {
+        let server = Server {
+            cors: vec!["https://app.example".to_owned()],
+            hosts: vec!["gauge.lan".to_owned()],
+            ..Server::default()
+        };
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>();
+        check(method, &Uri::from_static("/v1/chat/completions"), &headers, &server)
+    }
+
+    #[test]
+    fn clients_that_are_no_web_page_pass() {
+        for host in ["127.0.0.1:8484", "localhost", "[::1]:8484", "LOCALHOST:1", "127.9.9.9", "gauge.lan:80"] {
+            let headers = [("host", host), ("content-type", "application/json; charset=utf-8")];
+            assert!(judged(&Method::POST, &headers).is_ok(), "{host}");
+        }
+        assert!(judged(&Method::GET, &[("host", "localhost")]).is_ok());
+        let allowed = [("host", "localhost"), ("origin", "https://app.example"), ("content-type", "application/json")];
+        assert!(judged(&Method::POST, &allowed).is_ok());
+    }
+
+    #[test]
+    fn foreign_origins_rebound_hosts_and_form_posts_are_refused() {
+        let json = ("content-type", "application/json");
+        for origin in ["https://evil.example", "null", "http://127.0.0.1:8484"] {
+            let refused = judged(&Method::POST, &[("host", "localhost"), ("origin", origin), json]);
+            assert!(matches!(refused, Err(Refusal::Forbidden { .. })), "{origin}");
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example", "192.0.2.1", "localhost.evil.example:8484"] {
+            assert!(matches!(judged(&Method::POST, &[("host", host), json]), Err(Refusal::Forbidden { .. })), "{host}");
+        }
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+            let refused = judged(&Method::POST, &[("host", "localhost"), ("content-type", kind)]);
+            assert!(matches!(refused, Err(Refusal::NotJson)), "{kind}");
+        }
+        assert!(matches!(judged(&Method::POST, &[("host", "localhost")]), Err(Refusal::NotJson)));
+    }
+}

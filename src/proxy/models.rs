@@ -1,0 +1,113 @@
+//! `/v1/models`: what the upstreams list and what the configuration adds, in one list.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode, http};
+use serde_json::{Value, json};
+
+use super::failure::Refusal;
+use super::{Answer, Proxy, headers, pass_on};
+use crate::measure::Observation;
+use crate::route::Target;
+
+/// The largest list that is merged, in bytes.
+const LARGEST: usize = 16 << 20;
+
+impl Proxy {
+    /// Lists models. With one upstream and nothing to add, its own list passes as it is.
+    pub(super) async fn models(
+        &self,
+        target: &Target<'_>,
+        request: Request<Incoming>,
+        observation: &mut Observation,
+    ) -> Result<Answer, Refusal> {
+        let own: Vec<(String, String)> = self
+            .site
+            .router
+            .named()
+            .map(|route| (route.model.clone(), self.site.backends[route.backend].name.to_string()))
+            .collect();
+        let upstreams: Vec<usize> = (0..self.upstreams.len()).filter(|index| self.upstreams[*index].is_some()).collect();
+        let (head, _) = request.into_parts();
+        if let ([only], true) = (upstreams.as_slice(), own.is_empty()) {
+            return self.one_list(*only, target, head, observation).await;
+        }
+        let mut models = Vec::new();
+        let mut listed = HashSet::new();
+        for (id, owner) in own {
+            if listed.insert(id.clone()) {
+                models.push(json!({"id": id, "object": "model", "created": 0, "owned_by": owner}));
+            }
+        }
+        let mut refused = None;
+        let mut answered = false;
+        for index in upstreams {
+            match self.list(index, target, &head, observation).await {
+                Ok(theirs) => {
+                    answered = true;
+                    let new = |model: &Value| model["id"].as_str().is_some_and(|id| listed.insert(id.to_owned()));
+                    models.extend(theirs.into_iter().filter(new));
+                }
+                Err(refusal) => refused = Some(refusal),
+            }
+        }
+        if let Some(refusal) = refused.filter(|_| !answered && models.is_empty()) {
+            return Err(refusal);
+        }
+        let list = json!({"object": "list", "data": models});
+        let mut response = Response::new(Full::from(list.to_string()));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(Answer::Ours(response))
+    }
+
+    async fn one_list(
+        &self,
+        index: usize,
+        target: &Target<'_>,
+        mut head: http::request::Parts,
+        observation: &mut Observation,
+    ) -> Result<Answer, Refusal> {
+        let backend = self.enter(index, &head, observation)?;
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        let http10 = head.version == http::Version::HTTP_10;
+        let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
+        Ok(pass_on(reply, http10, observation))
+    }
+
+    /// One upstream's list.
+    async fn list(
+        &self,
+        index: usize,
+        target: &Target<'_>,
+        head: &http::request::Parts,
+        observation: &mut Observation,
+    ) -> Result<Vec<Value>, Refusal> {
+        let backend = &self.site.backends[index];
+        let mut head = head.clone();
+        self.guard(backend, &head)?;
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        head.headers.remove(ACCEPT_ENCODING);
+        let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
+        let status = reply.head.status;
+        let unusable = |what: String| Refusal::Models { backend: backend.name.to_string(), what };
+        let body: Bytes = match Limited::new(reply.body, LARGEST).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return Err(unusable(error.to_string())),
+        };
+        if status != StatusCode::OK {
+            return Err(unusable(format!("it answered {status}")));
+        }
+        let list: Value = serde_json::from_slice(&body).map_err(|error| unusable(error.to_string()))?;
+        match list {
+            Value::Object(mut list) => match list.remove("data") {
+                Some(Value::Array(models)) => Ok(models),
+                _ => Err(unusable("its list has no data".to_owned())),
+            },
+            _ => Err(unusable("its list is no JSON object".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a chat completion request asks for, without taking it apart: its bytes are forwarded as they are.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+/// A request body with what had to be known of it.
+#[derive(Debug)]
+pub(super) struct ChatRequest {
+    body: Bytes,
+    /// The model's name. `None` when the body names none.
+    pub(super) model: Option<String>,
+    /// Where the `model` value, quotes included, stands in `body`.
+    model_at: Option<std::ops::Range<usize>>,
+    /// `stream: true`.
+    pub(super) stream: bool,
+    /// `n`; 1 when left out or not a number.
+    pub(super) choices: u32,
+}
+
+/// Why a body cannot be understood.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum BadRequest {
+    #[error("the request body is not valid JSON: {0}")]
+    NotJson(String),
+    #[error("the request's model must be a string")]
+    ModelNotText,
+}
+
+#[derive(Deserialize)]
+struct Peeked<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    n: Option<&'a RawValue>,
+}
+
+impl ChatRequest {
+    pub(super) fn read(body: Bytes) -> Result<Self, BadRequest> {
+        let peeked: Peeked<'_> =
+            serde_json::from_slice(&body).map_err(|error| BadRequest::NotJson(error.to_string()))?;
+        let model = peeked.model.filter(|model| model.get() != "null");
+        let name = model.map(|model| serde_json::from_str::<String>(model.get()));
+        let name = name.transpose().map_err(|_| BadRequest::ModelNotText)?;
+        let model_at = model.map(|model| {
+            let start = model.get().as_ptr() as usize - body.as_ptr() as usize;
+            start..start + model.get().len()
+        });
+        let stream = peeked.stream.is_some_and(|stream| stream.get() == "true");
+        let choices = peeked.n.and_then(|n| n.get().parse().ok()).unwrap_or(1);
+        Ok(Self { model: name, model_at, stream, choices, body })
+    }
+
+    /// The body for the upstream. With an alias, `upstream_model` is spliced in for the model's name and every other
+    /// byte stays.
+    pub(super) fn into_body(self, upstream_model: Option<&str>) -> Bytes {
+        let (Some(name), Some(at)) = (upstream_model, self.model_at) else { return self.body };
+        let name = serde_json::Value::from(name).to_string();
+        let mut spliced = BytesMut::with_capacity(self.body.len() + name.len());
+        spliced.put_slice(&self.body[..at.start]);
+        spliced.put_slice(name.as_bytes());
+        spliced.put_slice(&self.body[at.end..]);
+        spliced.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &'static str) -> Result<ChatRequest, BadRequest> {
+        ChatRequest::read(Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn an_alias_is_spliced_in_and_nothing_else_moves() {
+        let body = r#"{ "messages":[{"model":"not me"}],  "mod\u0065l"  : "cl\u0061ude" , "n":2,"x":1.0e0 }"#;
+        let request = read(body).unwrap();
+        assert_eq!((request.model.as_deref(), request.choices, request.stream), (Some("claude"), 2, false));
+        let spliced = request.into_body(Some("o\"ther"));
+        let expected = r#"{ "messages":[{"model":"not me"}],  "mod\u0065l"  : "o\"ther" , "n":2,"x":1.0e0 }"#;
+        assert_eq!(spliced, expected);
+        assert_eq!(read(body).unwrap().into_body(None), body);
+    }
+
+    #[test]
+    fn only_a_literal_true_is_a_stream() {
+        assert!(read(r#"{"stream":true}"#).unwrap().stream);
+        for body in [r#"{"stream":false}"#, r#"{"stream":null}"#, r#"{"stream":"true"}"#, "{}"] {
+            assert!(!read(body).unwrap().stream, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_or_names_no_text_is_refused() {
+        for body in ["", "hello", "[1]", r#"{"model":"a""#, "{} {}"] {
+            assert!(matches!(read(body), Err(BadRequest::NotJson(_))), "{body}");
+        }
+        assert_eq!(read(r#"{"model":7}"#).unwrap_err(), BadRequest::ModelNotText);
+        assert_eq!(read(r#"{"model":null}"#).unwrap().model, None);
+    }
+}
