@@ -9,16 +9,16 @@ use memchr::memmem;
 use streamgauge::clock::{from_monotonic_ns, monotonic_ns};
 
 use crate::http::{self, Body};
-use crate::upstream::{Stamps, Wish};
+use crate::upstream::{GATES, PATIENCE, Stamps, Wish};
 
 /// Pause between the events of a paced stream, and before its first.
 const GAP_US: u64 = 20_000;
 /// Token events of one paced stream: short streams give many first tokens.
 const PACED_EVENTS: u32 = 20;
 /// Token events of one blast stream; a multiple of every number of events a write.
-const BLAST_EVENTS: u32 = 4_000;
-/// A leg that keeps a client waiting for this long is broken.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BLAST_EVENTS: u32 = 400;
+/// Token events of one flood stream.
+const FLOOD_EVENTS: u32 = 4_000;
 
 /// One kind of traffic.
 #[derive(Debug, Clone, Copy)]
@@ -35,23 +35,18 @@ pub(crate) struct Workload {
 
 const PACED: Wish = Wish::Paced { events: PACED_EVENTS, gap_us: GAP_US };
 
+const fn blast(per_write: u32) -> Wish {
+    Wish::Blast { events: BLAST_EVENTS, per_write, gate: 0 }
+}
+
 /// Everything that is compared, in the table's order.
-pub(crate) const WORKLOADS: [Workload; 5] = [
+pub(crate) const WORKLOADS: [Workload; 6] = [
     Workload { name: "paced8", title: "8 paced streams", connections: 8, wish: PACED },
     Workload { name: "paced64", title: "64 paced streams", connections: 64, wish: PACED },
     Workload { name: "json", title: "1 KB JSON", connections: 8, wish: Wish::Json },
-    Workload {
-        name: "blast1",
-        title: "blast, 1 event a write",
-        connections: 8,
-        wish: Wish::Blast { events: BLAST_EVENTS, per_write: 1 },
-    },
-    Workload {
-        name: "blast8",
-        title: "blast, 8 events a write",
-        connections: 8,
-        wish: Wish::Blast { events: BLAST_EVENTS, per_write: 8 },
-    },
+    Workload { name: "blast1", title: "blast, 1 event a write", connections: 8, wish: blast(1) },
+    Workload { name: "blast8", title: "blast, 8 events a write", connections: 8, wish: blast(8) },
+    Workload { name: "flood", title: "flood", connections: 8, wish: Wish::Flood { events: FLOOD_EVENTS } },
 ];
 
 /// What the clients saw during one turn of one leg.
@@ -72,7 +67,11 @@ pub(crate) struct Seen {
 impl Workload {
     /// Opens this workload's connections to one leg.
     pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<Vec<Client>> {
-        (0..self.connections).map(|_| Client::open(address, self.wish)).collect()
+        let own = |gate| match self.wish {
+            Wish::Blast { events, per_write, .. } => Wish::Blast { events, per_write, gate },
+            shared => shared,
+        };
+        (0..).take(self.connections).map(|gate| Client::open(address, own(gate))).collect()
     }
 
     /// Keeps all `clients` asking for about `time`; every request begun is also finished.
@@ -80,7 +79,7 @@ impl Workload {
         let start = Instant::now();
         let stagger = match self.wish {
             Wish::Paced { gap_us, .. } => Duration::from_micros(gap_us) / u32::try_from(clients.len()).unwrap_or(1),
-            Wish::Json | Wish::Blast { .. } => Duration::ZERO,
+            Wish::Json | Wish::Blast { .. } | Wish::Flood { .. } => Duration::ZERO,
         };
         let asking = |client: &mut Client, begin: Instant| -> io::Result<Seen> {
             let mut seen = Seen::default();
@@ -115,7 +114,7 @@ impl Workload {
     fn shortest(&self) -> Duration {
         match self.wish {
             Wish::Paced { events, gap_us } => Duration::from_micros(gap_us) * (events + 1),
-            Wish::Json | Wish::Blast { .. } => Duration::ZERO,
+            Wish::Json | Wish::Blast { .. } | Wish::Flood { .. } => Duration::ZERO,
         }
     }
 }
@@ -153,6 +152,13 @@ impl Client {
 
     /// Asks once and reads the whole answer, checking that nothing is missing from it.
     fn ask(&mut self, seen: &mut Seen) -> io::Result<()> {
+        let gate = match self.wish {
+            Wish::Blast { gate, .. } => GATES.get(gate as usize),
+            _ => None,
+        };
+        if let Some(gate) = gate {
+            gate.tell(0);
+        }
         let asked = Instant::now();
         self.socket.write_all(&self.request)?;
         let mut filled = 0;
@@ -185,11 +191,14 @@ impl Client {
             if body.is_done() {
                 break;
             }
+            if let Some(gate) = gate {
+                gate.tell(events);
+            }
             fresh = 0..self.read(0)?;
         }
         let (wanted, whole) = match self.wish {
             Wish::Json => (0, payload_bytes > 1_000),
-            Wish::Paced { events, .. } | Wish::Blast { events, .. } => (events, finished),
+            Wish::Paced { events, .. } | Wish::Blast { events, .. } | Wish::Flood { events } => (events, finished),
         };
         if events != wanted || !whole || !self.partial.is_empty() {
             return Err(io::Error::other(format!(

@@ -30,9 +30,9 @@ struct Flags {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds that each leg runs in each round
-    #[arg(long, default_value_t = 1.3)]
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Workloads to run: paced8, paced64, json, blast1, blast8
+    /// Workloads to run: paced8, paced64, json, blast1, blast8, flood
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Legs to run

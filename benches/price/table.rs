@@ -62,6 +62,7 @@ pub(crate) fn rows(workload: &Workload, rounds: &Rounds) -> String {
         Wish::Paced { .. } => (Some(1.05), Some(1.1)),
         Wish::Json | Wish::Blast { per_write: 1, .. } => (None, Some(1.2)),
         Wish::Blast { .. } => (None, Some(1.5)),
+        Wish::Flood { .. } => (None, None),
     };
     let mut row = |quantity: &str, get: Quantity<'_>, added: bool, aim: Aim| {
         text.push_str(&one_row(workload.title, quantity, rounds, get, added, aim));

@@ -7,12 +7,16 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::str::FromStr;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use streamgauge::clock::monotonic_ns;
 
 use crate::http::{self, Body};
+
+/// A leg that keeps either end waiting for this long is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What one request wants of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +25,11 @@ pub(crate) enum Wish {
     Json,
     /// A stream whose events leave on an absolute schedule: the first `gap_us` after the request, then one every `gap_us`.
     Paced { events: u32, gap_us: u64 },
-    /// A stream without pauses, `per_write` events to a write, each in a chunk of its own; only TCP holds it back.
-    Blast { events: u32, per_write: u32 },
+    /// A stream as fast as its events arrive, `per_write` to a write, each in a chunk of its own: the next write leaves
+    /// when the client has told `gate` that the previous one has come, so that no proxy sees two of them in one read.
+    Blast { events: u32, per_write: u32, gate: u32 },
+    /// A stream that only TCP holds back, 8 events to a write, each in a chunk of its own.
+    Flood { events: u32 },
 }
 
 impl fmt::Display for Wish {
@@ -30,7 +37,8 @@ impl fmt::Display for Wish {
         match self {
             Self::Json => write!(f, "json"),
             Self::Paced { events, gap_us } => write!(f, "paced {events} {gap_us}"),
-            Self::Blast { events, per_write } => write!(f, "blast {events} {per_write}"),
+            Self::Blast { events, per_write, gate } => write!(f, "blast {events} {per_write} {gate}"),
+            Self::Flood { events } => write!(f, "flood {events}"),
         }
     }
 }
@@ -46,9 +54,36 @@ impl FromStr for Wish {
         match (kind, numbers.as_slice()) {
             (Some("json"), []) => Ok(Self::Json),
             (Some("paced"), &[events, gap_us]) => Ok(Self::Paced { events, gap_us: u64::from(gap_us) }),
-            (Some("blast"), &[events, per_write]) => Ok(Self::Blast { events, per_write }),
+            (Some("blast"), &[events, per_write, gate]) => Ok(Self::Blast { events, per_write, gate }),
+            (Some("flood"), &[events]) => Ok(Self::Flood { events }),
             _ => Err(bad()),
         }
+    }
+}
+
+/// Where a blast's client tells the upstream, past the proxy, how many token events have come.
+pub(crate) struct Gate {
+    come: Mutex<u32>,
+    changed: Condvar,
+}
+
+/// One gate per connection that blasts.
+pub(crate) static GATES: [Gate; 8] = [const { Gate { come: Mutex::new(0), changed: Condvar::new() } }; 8];
+
+impl Gate {
+    /// Says that `count` token events of this request have come so far.
+    pub(crate) fn tell(&self, count: u32) {
+        *self.come.lock().unwrap_or_else(PoisonError::into_inner) = count;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self, count: u32) -> io::Result<()> {
+        let come = self.come.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(come, PATIENCE, |come| *come < count);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            return Err(io::Error::other(format!("{count} events were sent and have not come after {PATIENCE:?}")));
+        }
+        Ok(())
     }
 }
 
@@ -134,7 +169,11 @@ fn serve(mut socket: TcpStream) -> io::Result<()> {
         match wish {
             Wish::Json => socket.write_all(json.as_bytes())?,
             Wish::Paced { events, gap_us } => paced(&mut socket, asked, events, Duration::from_micros(gap_us))?,
-            Wish::Blast { events, per_write } => blast(&mut socket, events, per_write)?,
+            Wish::Blast { events, per_write, gate } => {
+                let gate = GATES.get(gate as usize).ok_or_else(|| io::Error::other("no such gate"))?;
+                blast(&mut socket, events, per_write, Some(gate))?;
+            }
+            Wish::Flood { events } => blast(&mut socket, events, 8, None)?,
         }
     }
     Ok(())
@@ -177,11 +216,14 @@ fn paced(socket: &mut TcpStream, asked: Instant, events: u32, gap: Duration) -> 
     socket.write_all(ending().as_bytes())
 }
 
-fn blast(socket: &mut TcpStream, events: u32, per_write: u32) -> io::Result<()> {
+fn blast(socket: &mut TcpStream, events: u32, per_write: u32, gate: Option<&Gate>) -> io::Result<()> {
     socket.write_all(STREAM_HEAD.as_bytes())?;
     let full = token_chunk(Stamps { sent: 0, asked: 0 }).repeat(per_write as usize);
-    for _ in 0..events / per_write {
+    for n in 1..=events / per_write {
         socket.write_all(full.as_bytes())?;
+        if let Some(gate) = gate {
+            gate.wait(n * per_write)?;
+        }
     }
     socket.write_all(ending().as_bytes())
 }
