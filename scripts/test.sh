@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every check, in the order of what fails fastest. Needs the Rust toolchain and the package registries; whatever else
-# is missing it installs (Debian packages, cargo-nextest, cargo-deny), once. A tool that cannot be had is a failure.
+# is missing it installs, once. A tool that cannot be had is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,10 +28,8 @@ debian_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"
 }
 
-cargo_tools() {
+nextest() {
     command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
-    # Unoptimised: it runs for a second and would compile for minutes.
-    command -v cargo-deny >/dev/null || cargo install --locked --debug cargo-deny@0.20.2
 }
 
 times=()
@@ -39,8 +37,8 @@ export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 step "format" cargo fmt --check
 step "Debian packages" debian_packages
-step "cargo tools" cargo_tools
-step "licences, bans, sources" cargo deny --locked check bans licenses sources
+step "cargo-nextest" nextest
+step "licences, bans, sources" sh scripts/deny.sh
 step "lints" cargo clippy --locked --all-targets -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 step "tests" cargo nextest run --locked --no-fail-fast

@@ -106,6 +106,11 @@ impl Leg {
         leg.admin("/readyz").map(|_| leg)
     }
 
+    /// The same leg under another name.
+    pub(crate) fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
     /// CPU time of the leg's processes so far, in nanoseconds. `None` for the direct leg.
     pub(crate) fn cpu(&self) -> Option<cpu::Reading> {
         self.proxy.as_ref().map(|proxy| cpu::read_tree(proxy.child.id()))

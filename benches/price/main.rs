@@ -27,10 +27,10 @@ use table::{Round, Rounds};
 #[command(name = "price")]
 struct Flags {
     /// Interleaved rounds per workload; p99 wants at least 10
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds that each leg runs in each round
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Workloads to run: paced8, paced64, json, blast1, blast8, flood
     #[arg(long, value_delimiter = ',')]
@@ -38,6 +38,9 @@ struct Flags {
     /// Legs to run
     #[arg(long, value_delimiter = ',', default_values_t = ["direct", "nginx", "streamgauge"].map(str::to_owned))]
     legs: Vec<String>,
+    /// Put a second nginx in streamgauge's place: what then differs from 1 is noise
+    #[arg(long)]
+    twin: bool,
     /// Passed by `cargo bench`, without meaning here
     #[arg(long, hide = true)]
     bench: bool,
@@ -56,13 +59,15 @@ fn main() -> ExitCode {
 fn run(flags: &Flags) -> Result<(), String> {
     let time = Duration::try_from_secs_f64(flags.seconds).map_err(|e| format!("--seconds: {e}"))?;
     let workloads = chosen(&flags.only)?;
-    let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+    let folder = || tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"));
+    let (dir, twin) = (folder()?, folder()?);
     let upstream = upstream::start().map_err(|e| format!("the upstream: {e}"))?;
     let mut legs = Vec::new();
     for name in &flags.legs {
         legs.push(match name.as_str() {
             "direct" => Leg::direct(upstream),
             "nginx" => Leg::nginx(upstream, dir.path())?,
+            "streamgauge" if flags.twin => Leg::nginx(upstream, twin.path())?.named("twin"),
             "streamgauge" => Leg::streamgauge(upstream, dir.path())?,
             _ => return Err(format!("--legs: no leg is called {name:?}")),
         });
@@ -98,7 +103,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Workload>, String> {
     only.iter().map(|name| find(name).ok_or_else(|| format!("--only: no workload is called {name:?}"))).collect()
 }
 
-/// Runs one workload: a warm-up turn for each leg, then the rounds, each beginning with another leg.
+/// Runs one workload: a warm-up turn for each leg, then the rounds, in changing order, so that no leg always follows the same other.
 /// Adds the requests and events that went through streamgauge to `watched`.
 fn compare(
     workload: &Workload,
@@ -127,7 +132,8 @@ fn compare(
     let mut all = Rounds::default();
     for round in 0..rounds as usize {
         for offset in 0..legs.len() {
-            let n = (round + offset) % legs.len();
+            let step = if round % 2 == 0 { offset } else { legs.len() - offset };
+            let n = (round / 2 + step) % legs.len();
             let seen = turn(&legs[n], &mut clients[n], time)?;
             match legs[n].name {
                 "direct" => all.direct.push(seen),
