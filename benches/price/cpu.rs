@@ -16,6 +16,45 @@ impl Reading {
     }
 }
 
+/// How much of the machine other programs took: the books of the machine less those of this process and the proxies.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    /// Busy and total CPU time of all cores since boot, and busy time of this process and the proxies, in ticks.
+    at_start: [f64; 3],
+}
+
+impl Neighbours {
+    /// Begins to watch; `proxies` are the roots of process trees that are not others.
+    pub(crate) fn watch(proxies: &[u32]) -> Self {
+        Self { at_start: Self::books(proxies) }
+    }
+
+    /// The others' share of the machine's CPU time since [`Self::watch`], 0 to 1.
+    pub(crate) fn share(&self, proxies: &[u32]) -> f64 {
+        let now = Self::books(proxies);
+        let [busy, total, own] = std::array::from_fn(|n| now[n] - self.at_start[n]);
+        if total > 0.0 { ((busy - own) / total).max(0.0) } else { 0.0 }
+    }
+
+    fn books(proxies: &[u32]) -> [f64; 3] {
+        /// Ticks of `/proc` files a second, the same on every Linux.
+        const USER_HZ: f64 = 100.0;
+        let numbers = |text: &str| -> Vec<f64> { text.split_whitespace().map_while(|n| n.parse().ok()).collect() };
+        // user nice system idle iowait irq softirq steal; guests are within user.
+        let all = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let mut machine = numbers(all.strip_prefix("cpu").unwrap_or_default().lines().next().unwrap_or_default());
+        machine.truncate(8);
+        let total: f64 = machine.iter().sum();
+        let idle: f64 = machine.iter().skip(3).take(2).sum();
+        // Behind the command's name: 11 fields, then user and system time, ended threads included.
+        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let own = own.rsplit_once(") ").map_or("", |(_, rest)| rest).split_once(' ').map_or("", |(_, rest)| rest);
+        let own: f64 = numbers(own).iter().skip(10).take(2).sum();
+        let proxies: u64 = proxies.iter().flat_map(|root| read_tree(*root).0.into_values()).sum();
+        [total - idle, total, own + proxies as f64 / 1e9 * USER_HZ]
+    }
+}
+
 /// Reads `/proc/PID/task/*/schedstat` of `root` and everything it started.
 pub(crate) fn read_tree(root: u32) -> Reading {
     let mut threads = HashMap::new();

@@ -111,9 +111,14 @@ impl Leg {
         Self { name, ..self }
     }
 
-    /// CPU time of the leg's processes so far, in nanoseconds. `None` for the direct leg.
+    /// The process behind the leg. `None` for the direct leg.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.proxy.as_ref().map(|proxy| proxy.child.id())
+    }
+
+    /// CPU time of the leg's processes so far. `None` for the direct leg.
     pub(crate) fn cpu(&self) -> Option<cpu::Reading> {
-        self.proxy.as_ref().map(|proxy| cpu::read_tree(proxy.child.id()))
+        self.process().map(cpu::read_tree)
     }
 
     /// The body that `path` has on streamgauge's admin listener.

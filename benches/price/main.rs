@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use cpu::Neighbours;
 use legs::Leg;
 use load::{Client, WORKLOADS, Workload};
 use table::{Round, Rounds};
@@ -72,7 +73,8 @@ fn run(flags: &Flags) -> Result<(), String> {
             _ => return Err(format!("--legs: no leg is called {name:?}")),
         });
     }
-    let start = Instant::now();
+    let processes: Vec<u32> = legs.iter().filter_map(Leg::process).collect();
+    let (start, neighbours) = (Instant::now(), Neighbours::watch(&processes));
     let mut text = String::new();
     let mut watched = (0, 0);
     for workload in workloads {
@@ -80,16 +82,20 @@ fn run(flags: &Flags) -> Result<(), String> {
         let rounds = compare(workload, &legs, flags.rounds, time, &mut watched)?;
         text.push_str(&table::rows(workload, &rounds));
     }
+    let others = neighbours.share(&processes);
     for leg in legs.iter().filter(|leg| leg.admin.is_some()) {
         check_metrics(&leg.admin("/metrics")?, watched)?;
     }
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!(
         "{} rounds of {:?} a leg, interleaved, {cores} cores, {:.0} s in all. \"Added\" is the leg's percentile less the \
-         direct leg's of the same round; the direct column shows that leg's own.\n\n{}{text}",
+         direct leg's of the same round; the direct column shows that leg's own. Other programs took {:.0} % of the \
+         machine{}.\n\n{}{text}",
         flags.rounds,
         time,
         start.elapsed().as_secs_f64(),
+        others * 100.0,
+        if others > 0.03 { ": too much to trust these numbers" } else { "" },
         table::HEAD
     );
     Ok(())
