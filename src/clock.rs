@@ -58,7 +58,10 @@ pub fn from_monotonic_ns(ns: u64) -> Instant {
     let anchor = anchor();
     match ns.checked_sub(anchor.monotonic_ns) {
         Some(later) => anchor.instant + Duration::from_nanos(later),
-        None => anchor.instant - Duration::from_nanos(anchor.monotonic_ns - ns),
+        None => {
+            let earlier = Duration::from_nanos(anchor.monotonic_ns - ns);
+            anchor.instant.checked_sub(earlier).unwrap_or(anchor.instant)
+        }
     }
 }
 

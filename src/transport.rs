@@ -1,1 +1,275 @@
-//! (to come)
+//! The socket, on both sides of the proxy: it counts reads and accepted writes and says when they happened.
+//!
+//! A [`Transport`] wraps the TCP stream below TLS and below HTTP. Its [`Io`] outlives it and is shared with whoever
+//! needs to know: the upstream body asks which read brought the frame at hand, and the measuring side is told when
+//! the client's socket has accepted the bytes it was given.
+//!
+//! Invariant: a read that brings no bytes (end of file) leaves the last stamp as it was.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::{ReadStamp, from_monotonic_ns, monotonic_ns};
+
+/// Is told how far the socket has come with what it was given to write.
+///
+/// `total` counts the bytes the socket has accepted since the connection began, `at` is when it accepted the last.
+pub trait WriteListener: Send + Sync {
+    /// The socket took part of what was offered, or nothing: the rest waits.
+    fn partial(&self, total: u64, at: Instant);
+    /// The socket has accepted everything written so far. Returns false when the listener has heard enough.
+    fn flushed(&self, total: u64, at: Instant) -> bool;
+    /// The connection is gone; what it had not accepted never will be.
+    fn closed(&self);
+}
+
+/// How long the steps of opening a connection took. Each is `None` where it did not happen: a reused connection has
+/// none, a plain one no `tls`, an address that needs no look-up no `dns`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectPhases {
+    /// Name look-up.
+    pub dns: Option<Duration>,
+    /// TCP handshake, every address tried included.
+    pub connect: Option<Duration>,
+    /// TLS handshake.
+    pub tls: Option<Duration>,
+}
+
+/// What a [`Transport`] has seen. All counts start at zero with the connection.
+#[derive(Default)]
+pub struct Io {
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+    read_at_ns: AtomicU64,
+    bytes_written: AtomicU64,
+    written_at_ns: AtomicU64,
+    listener: Mutex<Option<Arc<dyn WriteListener>>>,
+}
+
+impl Io {
+    /// The last read that brought bytes. `None` before the first.
+    pub fn last_read(&self) -> Option<ReadStamp> {
+        let number = self.reads.load(Relaxed);
+        (number > 0).then(|| ReadStamp { at: from_monotonic_ns(self.read_at_ns.load(Relaxed)), number })
+    }
+
+    /// Bytes read since the connection began.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Relaxed)
+    }
+
+    /// When the socket last accepted bytes. `None` before the first write.
+    pub fn last_write(&self) -> Option<Instant> {
+        let at = self.written_at_ns.load(Relaxed);
+        (at > 0).then(|| from_monotonic_ns(at))
+    }
+
+    /// Bytes accepted by the socket since the connection began.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Relaxed)
+    }
+
+    /// Makes `listener` the one that is told of writes, in place of any other.
+    pub fn listen(&self, listener: Arc<dyn WriteListener>) {
+        let before = self.listener().replace(listener);
+        drop(before);
+    }
+
+    fn listener(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn WriteListener>>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wrote(&self, bytes: usize) {
+        self.written_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
+        self.bytes_written.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn tell_partial(&self) {
+        if let Some(listener) = &*self.listener() {
+            listener.partial(self.bytes_written(), self.last_write().unwrap_or_else(Instant::now));
+        }
+    }
+
+    fn tell_flushed(&self) {
+        let mut slot = self.listener();
+        let at = self.last_write().unwrap_or_else(Instant::now);
+        if slot.as_ref().is_some_and(|listener| !listener.flushed(self.bytes_written(), at)) {
+            *slot = None;
+        }
+    }
+}
+
+/// A socket that keeps its [`Io`] up to date. Reads and writes pass through unchanged.
+pub struct Transport<S> {
+    socket: S,
+    io: Arc<Io>,
+    /// Bytes have been accepted since the listener was last told of a flush.
+    unflushed: bool,
+}
+
+impl<S> Transport<S> {
+    /// Wraps `socket`, with fresh counts.
+    pub fn new(socket: S) -> Self {
+        Self { socket, io: Arc::default(), unflushed: false }
+    }
+
+    /// What this transport has seen; the handle stays valid after the transport is gone.
+    pub fn io(&self) -> &Arc<Io> {
+        &self.io
+    }
+
+    /// The socket inside.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    fn after_write(&mut self, offered: usize, result: &Poll<io::Result<usize>>) {
+        match result {
+            Poll::Ready(Ok(0) | Err(_)) => {}
+            Poll::Ready(Ok(accepted)) => {
+                self.io.wrote(*accepted);
+                self.unflushed = true;
+                if *accepted < offered {
+                    self.io.tell_partial();
+                }
+            }
+            Poll::Pending => self.io.tell_partial(),
+        }
+    }
+}
+
+impl<S> Drop for Transport<S> {
+    fn drop(&mut self) {
+        let listener = self.io.listener().take();
+        if let Some(listener) = listener {
+            listener.closed();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Transport<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+        let read = buf.filled().len() - before;
+        if read > 0 {
+            this.io.read_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
+            this.io.reads.fetch_add(1, Relaxed);
+            this.io.bytes_read.fetch_add(read as u64, Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Transport<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.socket).poll_write(cx, buf);
+        this.after_write(buf.len(), &result);
+        result
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.socket).poll_write_vectored(cx, bufs);
+        this.after_write(bufs.iter().map(|buf| buf.len()).sum(), &result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.socket).poll_flush(cx))?;
+        if std::mem::take(&mut this.unflushed) {
+            this.io.tell_flushed();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<(&'static str, u64)>>);
+
+    impl WriteListener for Heard {
+        fn partial(&self, total: u64, _: Instant) {
+            self.0.lock().unwrap().push(("partial", total));
+        }
+        fn flushed(&self, total: u64, _: Instant) -> bool {
+            self.0.lock().unwrap().push(("flushed", total));
+            total < 20
+        }
+        fn closed(&self) {
+            self.0.lock().unwrap().push(("closed", 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn counts_reads_but_not_the_end_of_file() {
+        let (mut far, near) = tokio::io::duplex(64);
+        let mut near = Transport::new(near);
+        assert_eq!(near.io().last_read(), None);
+        far.write_all(b"abc").await.unwrap();
+        let mut buf = [0; 16];
+        assert_eq!(near.read(&mut buf).await.unwrap(), 3);
+        let stamp = near.io().last_read().unwrap();
+        assert_eq!((stamp.number, near.io().bytes_read()), (1, 3));
+        drop(far);
+        assert_eq!(near.read(&mut buf).await.unwrap(), 0);
+        assert_eq!(near.io().last_read(), Some(stamp));
+    }
+
+    #[tokio::test]
+    async fn tells_the_listener_of_partial_writes_flushes_and_the_close() {
+        let (mut far, near) = tokio::io::duplex(8);
+        let mut near = Transport::new(near);
+        let heard = Arc::new(Heard::default());
+        near.io().listen(heard.clone());
+        assert_eq!(near.write(b"0123456789").await.unwrap(), 8);
+        let mut buf = [0; 8];
+        far.read_exact(&mut buf).await.unwrap();
+        near.write_all(b"89").await.unwrap();
+        near.flush().await.unwrap();
+        near.flush().await.unwrap();
+        assert_eq!(*heard.0.lock().unwrap(), [("partial", 8), ("flushed", 10)]);
+        assert_eq!(near.io().bytes_written(), 10);
+        drop(near);
+        assert_eq!(heard.0.lock().unwrap().last(), Some(&("closed", 0)));
+    }
+
+    #[tokio::test]
+    async fn forgets_a_listener_that_has_heard_enough() {
+        let (_far, near) = tokio::io::duplex(64);
+        let mut near = Transport::new(near);
+        let heard = Arc::new(Heard::default());
+        near.io().listen(heard.clone());
+        near.write_all(&[0; 20]).await.unwrap();
+        near.flush().await.unwrap();
+        near.write_all(&[0; 20]).await.unwrap();
+        near.flush().await.unwrap();
+        drop(near);
+        assert_eq!(*heard.0.lock().unwrap(), [("flushed", 20)]);
+    }
+}

@@ -1,3 +1,4 @@
 //! Where a request can go.
 
 pub mod sim;
+pub mod upstream;

@@ -1,1 +1,147 @@
-//! (to come)
+//! The client's side: accept connections, speak HTTP/1.1, hand each request to a [`Handler`], drain at the end.
+//!
+//! One call of [`serve`] runs one listener on the current single-threaded runtime; a connection never leaves it.
+//!
+//! Invariant: a panic in a handler ends its own connection and no other.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::transport::{Io, Transport};
+
+pub mod bind;
+
+/// The connection a request came in on.
+pub struct Client {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// What its socket has read and accepted.
+    pub io: Arc<Io>,
+}
+
+/// Answers requests. One handler serves all connections of a listener.
+pub trait Handler: Send + Sync + 'static {
+    /// The response's body. An error in it ends the client's connection abruptly, with no clean end of the body.
+    type Body: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static;
+
+    /// Answers `request`. The future is dropped when the client goes away before the answer's head is ready.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        client: &Arc<Client>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Says when to stop accepting: the value turns true once.
+pub type Shutdown = watch::Receiver<bool>;
+
+/// How connections are treated.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long a client may take over a request's head.
+    pub header_timeout: Duration,
+    /// After the shutdown signal: how long open requests may take to finish.
+    pub drain_timeout: Duration,
+}
+
+/// Accepts and serves until `shutdown`, then lets open requests finish for up to `limits.drain_timeout`.
+///
+/// Returns the number of connections that had to be cut off.
+pub async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, limits: Limits, mut shutdown: Shutdown) -> usize {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, peer)) => {
+                    connections.spawn(connection(socket, peer, handler.clone(), limits, shutdown.clone()));
+                }
+                Err(error) => {
+                    // Out of descriptors, mostly: wait for some to be closed rather than spin.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(ended) = connections.join_next() => report(ended),
+            () = told_to_stop(&mut shutdown) => break,
+        }
+    }
+    drop(listener);
+    let drained = tokio::time::timeout(limits.drain_timeout, async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    });
+    if drained.await.is_ok() {
+        return 0;
+    }
+    let cut = connections.len();
+    connections.shutdown().await;
+    cut
+}
+
+/// Waits for the shutdown signal; the sender's end counts as one.
+pub async fn told_to_stop(shutdown: &mut Shutdown) {
+    // An error means that the sender is gone, and with it everyone who could want this server to go on.
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!("a connection's task panicked; its requests count as internal");
+    }
+}
+
+async fn connection<H: Handler>(
+    socket: TcpStream,
+    peer: SocketAddr,
+    handler: Arc<H>,
+    limits: Limits,
+    mut shutdown: Shutdown,
+) {
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, %peer, "client gone before its connection was set up");
+        return;
+    }
+    let transport = Transport::new(socket);
+    let client = Arc::new(Client { peer, io: transport.io().clone() });
+    let service = service_fn(move |request| {
+        let handler = handler.clone();
+        let client = client.clone();
+        async move { Ok::<_, Infallible>(handler.handle(request, &client).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            // The upstream's date passes; none is made up where it sent none.
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(transport), service)
+    );
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = told_to_stop(&mut shutdown) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, %peer, "client connection ended early");
+    }
+}

@@ -1,0 +1,118 @@
+//! What observing costs: SSE splitting in bytes per second, the meaning of a chunk, and both together per event.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use streamgauge::wire::chat::{ChunkReader, reply};
+use streamgauge::wire::sse::{DEFAULT_CAP, Item, SseParser};
+
+/// A read's size, as a proxy's buffer has it.
+const READ: usize = 8192;
+
+/// A chunk of about 200 bytes, as vLLM and most relays send it.
+fn plain(token: &str) -> String {
+    format!(
+        r#"{{"id":"chatcmpl-9b3f2a7c4d1e4f60","object":"chat.completion.chunk","created":1760000000,"model":"llama-2-7b-chat","choices":[{{"index":0,"delta":{{"content":"{token}"}},"logprobs":null,"finish_reason":null}}]}}"#
+    )
+}
+
+/// The same as OpenAI sends it, padded so that its length gives nothing away: its end never repeats.
+fn padded(token: &str, padding: &str) -> String {
+    let chunk = plain(token);
+    format!(r#"{},"obfuscation":"{padding}"}}"#, &chunk[..chunk.len() - 1])
+}
+
+const TOKENS: [&str; 6] = [" The", " gauge", "\\n", " stands", " in", " a"];
+const PADDINGS: [&str; 6] = ["Xa9", "b", "kq0Zt1", "Pp", "x7", "LmNo"];
+
+fn chunks() -> Vec<String> {
+    TOKENS.iter().map(|token| plain(token)).collect()
+}
+
+fn meaning(c: &mut Criterion) {
+    let mut group = c.benchmark_group("meaning");
+    let mut stream = |name: &str, chunks: &[String]| {
+        let mut reader = ChunkReader::new();
+        let mut next = chunks.iter().cycle();
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let chunk = next.next().map_or(&[][..], String::as_bytes);
+                black_box(reader.event(black_box(chunk)).choices.len())
+            });
+        });
+    };
+    stream("chunk, shape remembered", &chunks());
+    stream("chunk, its end new each time", &TOKENS.iter().zip(PADDINGS).map(|(t, p)| padded(t, p)).collect::<Vec<_>>());
+    let shifting: Vec<_> = TOKENS.iter().zip(PADDINGS).map(|(t, p)| plain(t).replace("chatcmpl", p)).collect();
+    stream("chunk, nothing remembered", &shifting);
+    let call = r#"{"id":"chatcmpl-9b3f2a7c4d1e4f60","object":"chat.completion.chunk","created":1760000000,"model":"llama-2-7b-chat","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"city"}}]},"logprobs":null,"finish_reason":null}]}"#;
+    stream("tool call", &[call.to_owned()]);
+    let usage = r#"{"id":"chatcmpl-9b3f2a7c4d1e4f60","object":"chat.completion.chunk","created":1760000000,"model":"llama-2-7b-chat","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":64,"total_tokens":76}}"#;
+    stream("usage", &[usage.to_owned()]);
+    let chunk = plain(" The");
+    group.bench_function("chunk, by serde", |b| b.iter(|| black_box(reply(black_box(chunk.as_bytes())).choices.len())));
+    group.finish();
+}
+
+/// A stream of 200-byte chunks.
+fn stream(events: usize) -> String {
+    chunks().iter().cycle().take(events).fold(String::new(), |mut stream, chunk| {
+        let _ = write!(stream, "data: {chunk}\n\n");
+        stream
+    })
+}
+
+fn split(c: &mut Criterion) {
+    let stream = stream(2000);
+    let mut group = c.benchmark_group("split");
+    group.throughput(Throughput::Bytes(stream.len() as u64));
+    for (name, read) in [("8 KiB reads", READ), ("one event a read", stream.len() / 2000), ("whole", stream.len())] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let mut parser = SseParser::new(DEFAULT_CAP);
+                let mut bytes = 0;
+                for read in stream.as_bytes().chunks(read) {
+                    parser.feed(read, &mut |item| {
+                        if let Item::Event(event) = item {
+                            bytes += event.data.len();
+                        }
+                    });
+                }
+                black_box(bytes)
+            });
+        });
+    }
+    group.finish();
+}
+
+fn observe(c: &mut Criterion) {
+    let events = 2000;
+    let stream = stream(events);
+    let mut group = c.benchmark_group("split and meaning");
+    group.throughput(Throughput::Elements(events as u64));
+    let run = |(mut parser, mut chunks): (SseParser, ChunkReader), reads: &[&[u8]]| {
+        let mut tokens = 0;
+        for read in reads {
+            parser.feed(read, &mut |item| {
+                if let Item::Event(event) = item {
+                    tokens += chunks.event(event.data).choices.iter().filter(|choice| choice.has_output()).count();
+                }
+            });
+        }
+        tokens
+    };
+    let fresh = || (SseParser::new(DEFAULT_CAP), ChunkReader::new());
+    let blocks: Vec<&[u8]> = stream.as_bytes().chunks(READ).collect();
+    let single: Vec<&[u8]> = stream.split_inclusive("\n\n").map(str::as_bytes).collect();
+    for (name, reads) in [("8 KiB reads", &blocks), ("one event a read", &single)] {
+        assert_eq!(run(fresh(), reads), events, "every event of the bench carries a token");
+        group.bench_function(name, |b| {
+            b.iter_batched(fresh, |state| black_box(run(state, black_box(reads))), BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, meaning, split, observe);
+criterion_main!(benches);

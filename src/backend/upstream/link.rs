@@ -1,0 +1,159 @@
+//! One HTTP/1.1 connection to an upstream, driven by whoever holds it.
+//!
+//! hyper hands out a request sender and a connection future. Both live here and are polled inside the request's own
+//! future and later inside the reply's body: no task of its own, no wake-up between tasks, no write per frame, and
+//! the transport's last read belongs to the frame at hand.
+
+use std::future::poll_fn;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::failure::Cause;
+use super::gate::Gate;
+use super::stream::Stream;
+use crate::transport::Io;
+
+/// A request's body: read whole, or passed through as it comes.
+pub type RequestBody = Either<Full<Bytes>, Incoming>;
+
+/// An open connection.
+pub(super) struct Link {
+    sender: SendRequest<RequestBody>,
+    driver: Connection<TokioIo<Stream>, RequestBody>,
+    io: Arc<Io>,
+    descriptor: RawFd,
+    gate: Arc<Gate>,
+    waker: Waker,
+    opened: Instant,
+    parked: Instant,
+    closed: bool,
+}
+
+/// An exchange that brought no reply head.
+pub(super) struct Lost {
+    pub(super) cause: Cause,
+    /// The request, if no byte of it was written: it may be sent again.
+    pub(super) unsent: Option<Box<Request<RequestBody>>>,
+    pub(super) sent: Option<Instant>,
+}
+
+impl Link {
+    /// Speaks HTTP/1.1 on a fresh stream. Nothing is sent yet.
+    pub(super) async fn new(stream: Stream, now: Instant) -> Result<Self, Cause> {
+        let io = stream.io().clone();
+        let descriptor = stream.transport().socket().as_raw_fd();
+        let (sender, driver) = http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Cause::from_hyper)?;
+        let gate = Arc::new(Gate::default());
+        let waker = Waker::from(gate.clone());
+        Ok(Self { sender, driver, io, descriptor, gate, waker, opened: now, parked: now, closed: false })
+    }
+
+    pub(super) fn io(&self) -> &Arc<Io> {
+        &self.io
+    }
+
+    /// Sends `request` and waits for the reply's head.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<RequestBody>,
+        head_timeout: Duration,
+    ) -> Result<Response<Incoming>, Lost> {
+        let sending = self.sender.try_send_request(request);
+        let mut sending = pin!(sending);
+        let (driver, closed) = (&mut self.driver, &mut self.closed);
+        let answered = poll_fn(|cx| {
+            if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
+                return Poll::Ready(answer);
+            }
+            if !*closed && Pin::new(&mut *driver).poll(cx).is_ready() {
+                *closed = true;
+            }
+            sending.as_mut().poll(cx)
+        });
+        match tokio::time::timeout(head_timeout, answered).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(mut error)) => {
+                let unsent = error.take_message().map(Box::new);
+                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.io.last_write() })
+            }
+            Err(_) => {
+                Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.io.last_write() })
+            }
+        }
+    }
+
+    /// Polls the connection and `body`, which it feeds, until one of them has something to say or both wait.
+    pub(super) fn drive<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut body: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.gate.enter(cx);
+        loop {
+            let mut inner = Context::from_waker(&self.waker);
+            // The body first: asking for a frame is what allows the connection to read one.
+            let mut polled = body(&mut inner);
+            if polled.is_pending() && !self.closed {
+                self.closed = Pin::new(&mut self.driver).poll(&mut inner).is_ready();
+                polled = body(&mut inner);
+            }
+            if polled.is_ready() {
+                self.gate.leave();
+                return polled;
+            }
+            if !self.gate.take_noted() {
+                break;
+            }
+        }
+        if self.gate.leave() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// After a reply's end: lets the connection settle. Returns whether it can carry another request.
+    pub(super) fn settle(&mut self, now: Instant) -> bool {
+        self.parked = now;
+        let mut idle = Context::from_waker(Waker::noop());
+        self.closed = self.closed || Pin::new(&mut self.driver).poll(&mut idle).is_ready();
+        !self.closed && self.sender.is_ready()
+    }
+
+    /// Whether a parked connection may still be used: young enough, and neither closed nor talking out of turn.
+    pub(super) fn is_alive(&mut self, now: Instant, idle_limit: Duration, age_limit: Duration) -> bool {
+        now.saturating_duration_since(self.parked) < idle_limit
+            && now.saturating_duration_since(self.opened) < age_limit
+            && self.is_silent()
+            && {
+                let parked = self.parked;
+                let ready = self.settle(now);
+                self.parked = parked;
+                ready
+            }
+    }
+
+    /// Whether the socket holds neither bytes nor an end. Asks the kernel: the runtime may not know yet.
+    #[allow(unsafe_code)]
+    fn is_silent(&self) -> bool {
+        if self.closed {
+            return false;
+        }
+        // SAFETY: `driver` owns the socket behind this descriptor and closes it only when it has ended, which sets
+        // `closed`; so the descriptor is open and ours for the length of this call.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
+        let mut byte = [0_u8; 1];
+        matches!(rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
+    }
+}

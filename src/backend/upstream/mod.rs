@@ -1,0 +1,119 @@
+//! An OpenAI-compatible API over HTTP/1.1, plain or TLS.
+//!
+//! One [`Upstream`] belongs to one thread, with a pool of its own: a stream never crosses threads.
+//!
+//! Invariant: a request is written at most once. A second attempt happens only when the first connection, taken from
+//! the pool, was found dead before any byte of the request left.
+
+use std::time::{Duration, Instant};
+
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, http};
+
+mod body;
+mod connector;
+mod failure;
+mod gate;
+mod link;
+mod pool;
+mod stream;
+
+pub use body::ReplyBody;
+pub use connector::SetupError;
+pub use failure::{Broken, Cause, Failure};
+pub use link::RequestBody;
+
+use crate::config::OpenAi;
+use crate::transport::ConnectPhases;
+use connector::Connector;
+use link::{Link, Lost};
+use pool::Pool;
+
+/// A reply whose head has been read.
+pub struct Reply {
+    /// Status, version and headers as the upstream sent them.
+    pub head: http::response::Parts,
+    /// The body, still to be read.
+    pub body: ReplyBody,
+    /// What opening the connection took; empty when it was reused.
+    pub phases: ConnectPhases,
+    /// The request travelled on a connection that had carried others.
+    pub reused: bool,
+    /// When the last request byte was written.
+    pub sent: Option<Instant>,
+    /// When the read that completed the reply's head returned.
+    pub head_at: Instant,
+}
+
+/// One upstream, as one thread sees it.
+pub struct Upstream {
+    connector: Connector,
+    host: HeaderValue,
+    pool: Pool,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+}
+
+impl Upstream {
+    /// Prepares an upstream; no connection is opened yet.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(config: &OpenAi) -> Result<Self, SetupError> {
+        let authority = config.base_url.authority();
+        let host = HeaderValue::from_str(&authority).map_err(|_| SetupError::ServerName { host: authority })?;
+        Ok(Self {
+            connector: Connector::new(config)?,
+            host,
+            pool: Pool::default(),
+            head_timeout: config.head_timeout,
+            idle_timeout: config.idle_timeout,
+        })
+    }
+
+    /// Sends `request` (an origin-form URI, headers complete but for `Host`) and waits for the reply's head.
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Reply, Failure> {
+        request.headers_mut().insert(HOST, self.host.clone());
+        let mut phases = ConnectPhases::default();
+        if let Some(link) = self.pool.take(Instant::now()) {
+            match self.exchange(link, request, phases, true).await {
+                Err(Lost { unsent: Some(returned), .. }) => request = *returned,
+                answered => return answered.map_err(|lost| Failure { cause: lost.cause, phases, sent: lost.sent }),
+            }
+        }
+        let link = match self.connector.connect(&mut phases).await {
+            Ok(stream) => Link::new(stream, Instant::now()).await,
+            Err(cause) => Err(cause),
+        };
+        let link = link.map_err(|cause| Failure { cause, phases, sent: None })?;
+        let answered = self.exchange(link, request, phases, false).await;
+        answered.map_err(|lost| Failure { cause: lost.cause, phases, sent: lost.sent })
+    }
+
+    /// Closes idle connections that are too old or that the upstream has closed. To be called now and then.
+    pub fn sweep(&self) {
+        self.pool.sweep(Instant::now());
+    }
+
+    /// How many connections wait for a request.
+    pub fn idle_connections(&self) -> usize {
+        self.pool.idle()
+    }
+
+    async fn exchange(
+        &self,
+        mut link: Link,
+        request: Request<RequestBody>,
+        phases: ConnectPhases,
+        reused: bool,
+    ) -> Result<Reply, Lost> {
+        let response = link.exchange(request, self.head_timeout).await?;
+        let (head, incoming) = response.into_parts();
+        let sent = link.io().last_write();
+        let head_at = link.io().last_read().map_or_else(Instant::now, |stamp| stamp.at);
+        let body = ReplyBody::new(incoming, link, self.pool.clone(), self.idle_timeout);
+        Ok(Reply { head, body, phases, reused, sent, head_at })
+    }
+}

@@ -1,0 +1,366 @@
+//! One exchange while it runs: what is known so far, and the guard that ends it exactly once.
+//!
+//! Frames are queued as they pass and looked at after they were offered to the client's socket: forward first, think
+//! second.
+//!
+//! Invariant: an observation that has begun ends with one outcome, told once, also when it is merely dropped.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+
+use super::anomaly::Anomaly;
+use super::delivery::{Cargo, Delivery, Framing};
+use super::exchange::Exchange;
+use super::intervals::OutputTokens;
+use super::metrics::{Meter, Series};
+use super::outcome::{Ending, Outcome, Said, decide};
+use super::reader::{Content, Reader};
+use super::timeline::Timeline;
+use crate::clock::ReadStamp;
+use crate::transport::ConnectPhases;
+
+/// What the request asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// The model's name as the client wrote it.
+    pub model: Option<Box<str>>,
+    /// `stream: true`.
+    pub stream: bool,
+    /// `n`, the number of choices; 1 when left out.
+    pub choices: u32,
+    /// Names the experiment it belongs to (`x-streamgauge-tag`).
+    pub tag: Option<Box<str>>,
+}
+
+/// What the reply's head told.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    /// The status code, passed on to the client.
+    pub status: u16,
+    /// What the body will be.
+    pub content: Content,
+    /// How the body is framed towards the client.
+    pub framing: Framing,
+    /// The request's last byte was written. `None` when that was not seen.
+    pub sent: Option<Instant>,
+    /// The head was read.
+    pub head: Instant,
+    /// What opening the connection took.
+    pub connect: ConnectPhases,
+    /// The connection had been used before.
+    pub reused: bool,
+}
+
+/// An exchange that runs. Dropping it ends it.
+pub struct Observation {
+    meter: Arc<Meter>,
+    operation: &'static str,
+    backend: Option<Arc<str>>,
+    model: Option<Arc<str>>,
+    measured: bool,
+    asked: Option<Asked>,
+    status: Option<u16>,
+    connect: ConnectPhases,
+    reused: Option<bool>,
+    timeline: Timeline,
+    reader: Option<Reader>,
+    delivery: Option<Delivery>,
+    series: Option<Arc<Series>>,
+    /// Frames that have passed and were not looked at yet.
+    passed: VecDeque<(Bytes, ReadStamp)>,
+    last_stamp: Option<ReadStamp>,
+    /// The upstream has nothing more to say for now: the current read is over.
+    drained: bool,
+    ttft_told: bool,
+    client_ttft_told: bool,
+    /// Set when the reply is over; what remains is to see its last bytes written.
+    outcome: Option<Outcome>,
+    told: bool,
+}
+
+impl Observation {
+    /// An exchange begins: its request's head was read at `accepted`. It is counted as started and in flight.
+    pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant) -> Self {
+        meter.ledger().started(operation);
+        Self {
+            meter,
+            operation,
+            backend: None,
+            model: None,
+            measured: false,
+            asked: None,
+            status: None,
+            connect: ConnectPhases::default(),
+            reused: None,
+            timeline: Timeline::new(accepted),
+            reader: None,
+            delivery: None,
+            series: None,
+            passed: VecDeque::new(),
+            last_stamp: None,
+            drained: false,
+            ttft_told: false,
+            client_ttft_told: false,
+            outcome: None,
+            told: false,
+        }
+    }
+
+    /// The request's last byte was read at `at`, and this is what it asks for.
+    pub fn asked(&mut self, at: Instant, asked: Asked) {
+        self.timeline.marks.body = Some(at);
+        self.measured = true;
+        self.asked = Some(asked);
+    }
+
+    /// The request's last byte was read at `at`; what it asks for is not known.
+    pub fn body_read(&mut self, at: Instant) {
+        self.timeline.marks.body = Some(at);
+    }
+
+    /// It was decided where the request goes.
+    pub fn routed(&mut self, backend: &Arc<str>) {
+        self.meter.ledger().routed(self.operation, backend);
+        self.backend = Some(backend.clone());
+    }
+
+    /// No reply head came. `sent` and `connect` are what is known of the attempt.
+    pub fn unanswered(&mut self, sent: Option<Instant>, connect: ConnectPhases) {
+        self.timeline.marks.sent = sent;
+        self.connect = connect;
+    }
+
+    /// The reply's head was read.
+    pub fn answered(&mut self, answered: Answered) {
+        self.status = Some(answered.status);
+        self.connect = answered.connect;
+        self.reused = Some(answered.reused);
+        self.timeline.marks.sent = answered.sent;
+        self.timeline.marks.head = Some(answered.head);
+        let succeeded = (200..300).contains(&answered.status);
+        if succeeded && self.measured {
+            let label = self.label(true);
+            if let Some(backend) = &self.backend {
+                self.series = Some(self.meter.series(backend, &label, self.operation));
+            }
+            self.model = Some(label);
+            if answered.content == Content::Opaque {
+                self.timeline.anomalies.add(Anomaly::ContentEncoding);
+            }
+            let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
+            self.reader = Some(Reader::new(answered.content, stream_wanted));
+            self.delivery = Some(Delivery::new(answered.framing));
+        }
+    }
+
+    /// The exchange ends here, with an answer of our own.
+    pub fn end_with(mut self, outcome: Outcome, status: u16) {
+        self.status = Some(status);
+        self.outcome = Some(outcome);
+        self.tell(Instant::now());
+    }
+
+    /// A frame passes. It is looked at later, by [`Observation::think`].
+    pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
+        self.drained = false;
+        self.last_stamp = Some(stamp);
+        if let Some(delivery) = &mut self.delivery {
+            delivery.push(bytes.len());
+            self.passed.push_back((bytes.clone(), stamp));
+        }
+    }
+
+    /// Nothing more is at hand: the current read is over. Returns whether anything waits to be thought about.
+    pub(super) fn drained(&mut self) -> bool {
+        self.drained = true;
+        !self.passed.is_empty()
+    }
+
+    /// Looks at the frames that have passed.
+    pub(super) fn think(&mut self) {
+        while let Some((bytes, stamp)) = self.passed.pop_front() {
+            let Some(reader) = &mut self.reader else { continue };
+            if stamp.number != self.timeline.current_read() {
+                close_read(&mut self.timeline, self.series.as_deref());
+            }
+            let held = reader.frame(&bytes, stamp, &mut self.timeline);
+            if let Some(delivery) = &mut self.delivery {
+                delivery.load(Cargo { read_at: Some(stamp.at), events: held.events, token: held.token });
+            }
+        }
+        if self.drained {
+            close_read(&mut self.timeline, self.series.as_deref());
+        }
+        self.tell_ttft();
+    }
+
+    /// The client's socket has accepted `total` bytes, all of them if `flushed`.
+    pub(super) fn written(&mut self, total: u64, at: Instant, flushed: bool) {
+        let (Some(delivery), Some(series)) = (&mut self.delivery, &self.series) else { return };
+        let marks = &mut self.timeline.marks;
+        let deliver = |cargo: Cargo| {
+            if cargo.events == 0 {
+                return;
+            }
+            if cargo.token {
+                marks.first_token_written.get_or_insert(at);
+                marks.last_token_written = Some(at);
+            }
+            if let Some(dwell) = cargo.read_at.and_then(|read| at.checked_duration_since(read)) {
+                series.dwell(dwell, cargo.events);
+            }
+        };
+        if flushed {
+            delivery.flushed(total, deliver);
+        } else {
+            delivery.accepted(total, deliver);
+        }
+        self.tell_ttft();
+    }
+
+    /// The reply's body ended so. What it said before is looked at first.
+    pub(super) fn ended(&mut self, ending: Ending) {
+        if self.outcome.is_some() {
+            return;
+        }
+        self.drained = true;
+        self.think();
+        let stamp = self.last_stamp;
+        if let Some(reader) = &mut self.reader {
+            reader.end(ending == Ending::Whole, stamp, &mut self.timeline);
+        }
+        close_read(&mut self.timeline, self.series.as_deref());
+        self.tell_ttft();
+        let outcome = if std::thread::panicking() || (ending == Ending::Dropped && self.meter.is_cutting_off()) {
+            Outcome::Internal
+        } else {
+            decide(self.said(), ending)
+        };
+        self.outcome = Some(outcome);
+    }
+
+    /// Whether the reply is over, so that only its last bytes are still to be written.
+    pub(super) fn is_over(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// Whether the reply so far amounts to a whole answer.
+    pub(super) fn is_complete(&self) -> bool {
+        let said = self.said();
+        said.finished || (said.done && said.finished_seen)
+    }
+
+    /// Whether the reply turned out to be a stream of events.
+    pub(super) fn is_events(&self) -> bool {
+        self.reader.as_ref().is_some_and(Reader::is_events)
+    }
+
+    /// The observer broke: from here on the traffic goes unobserved.
+    pub(super) fn broke(&mut self) {
+        self.timeline.anomalies.add(Anomaly::Observer);
+        self.reader = None;
+        self.delivery = None;
+        self.passed.clear();
+        self.outcome = Some(Outcome::Internal);
+    }
+
+    /// Makes the finished fact and tells it, once.
+    pub(super) fn tell(&mut self, end: Instant) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        self.timeline.marks.end = Some(end);
+        let asked = self.asked.take();
+        let model = self.model.take().unwrap_or_else(|| {
+            let requested = asked.as_ref().and_then(|asked| asked.model.as_deref());
+            self.meter.model_label(self.backend.as_ref(), requested, false)
+        });
+        let timeline = &self.timeline;
+        let counted = timeline.counted_from_events();
+        let exchange = Exchange {
+            ended: SystemTime::now(),
+            operation: self.operation,
+            backend: self.backend.take(),
+            model,
+            model_served: self.reader.as_mut().and_then(|reader| reader.served.take()),
+            stream: asked.as_ref().map(|asked| asked.stream),
+            measured: self.measured,
+            outcome: self.outcome.unwrap_or(Outcome::Internal),
+            status: self.status,
+            marks: timeline.marks,
+            connect: self.connect,
+            reused: self.reused,
+            usage: timeline.usage,
+            output: OutputTokens::known(timeline.usage, timeline.saw_reasoning, counted),
+            token_events: timeline.token_events,
+            choices: timeline.choices(),
+            stall: timeline.stall(),
+            anomalies: timeline.anomalies,
+            model_requested: asked.as_ref().and_then(|asked| asked.model.clone()),
+            tag: asked.and_then(|asked| asked.tag),
+        };
+        self.meter.finished(&exchange, self.series.as_deref());
+    }
+
+    fn label(&self, succeeded: bool) -> Arc<str> {
+        let requested = self.asked.as_ref().and_then(|asked| asked.model.as_deref());
+        self.meter.model_label(self.backend.as_ref(), requested, succeeded)
+    }
+
+    fn said(&self) -> Said {
+        let timeline = &self.timeline;
+        let asked_for = self.asked.as_ref().map_or(1, |asked| asked.choices.max(1));
+        let finished_seen = timeline.all_seen_finished();
+        Said {
+            status: self.status.unwrap_or(0),
+            unmeasured: !self.measured,
+            events: self.is_events(),
+            finished: finished_seen && timeline.choices() >= asked_for as usize,
+            finished_seen,
+            done: timeline.done,
+            error: timeline.error,
+            token: timeline.token_events > 0,
+        }
+    }
+
+    fn tell_ttft(&mut self) {
+        let Some(series) = &self.series else { return };
+        let marks = &self.timeline.marks;
+        if !self.ttft_told
+            && let Some(ttft) = marks.ttft_upstream()
+        {
+            series.ttft_upstream(ttft);
+            self.ttft_told = true;
+        }
+        if !self.client_ttft_told
+            && marks.first_token.is_some()
+            && let Some(ttft) = marks.ttft_client()
+        {
+            series.ttft_client(ttft);
+            self.client_ttft_told = true;
+        }
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        if !self.told {
+            self.ended(Ending::Dropped);
+            self.tell(Instant::now());
+        }
+    }
+}
+
+fn close_read(timeline: &mut Timeline, series: Option<&Series>) {
+    let summary = timeline.read_over(|gap| {
+        if let Some(series) = series {
+            series.gap(gap);
+        }
+    });
+    if let (Some(summary), Some(series)) = (summary, series) {
+        series.read(summary);
+    }
+}

@@ -1,0 +1,204 @@
+//! From a reply's bytes to its timeline: events where it is a stream, one document where it is not.
+//!
+//! Invariant: reading never fails and holds at most about [`CAP`] bytes, whatever the upstream sends.
+
+use bytes::Bytes;
+
+use super::anomaly::Anomaly;
+use super::timeline::Timeline;
+use crate::clock::ReadStamp;
+use crate::wire::Meaning;
+use crate::wire::chat::{self, ChunkReader};
+use crate::wire::sse::{Item, SseParser};
+
+/// The largest event, and the largest whole reply, that is looked at, in bytes.
+pub const CAP: usize = 1024 * 1024;
+/// Whitespace before the first byte that tells events from a document, in bytes.
+const MOST_BLANK: usize = 64 * 1024;
+
+/// What the reply's head says about its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// `text/event-stream`.
+    Events,
+    /// Anything else: the first byte tells.
+    Unlabelled,
+    /// Not to be looked at: an error, an unmeasured path, or compressed.
+    Opaque,
+}
+
+/// Reads one reply.
+pub(super) struct Reader {
+    mode: Mode,
+    stream_wanted: bool,
+    /// The model the backend says it served, once said.
+    pub(super) served: Option<Box<str>>,
+}
+
+enum Mode {
+    /// Nothing but a byte order mark and whitespace so far.
+    Undecided { held: Vec<(Bytes, ReadStamp)>, length: usize },
+    Events(Box<Events>),
+    Document { parts: Vec<Bytes>, length: usize },
+    Skipped,
+}
+
+struct Events {
+    parser: SseParser,
+    chunks: ChunkReader,
+}
+
+/// What one frame held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) events: u32,
+    pub(super) token: bool,
+}
+
+impl Reader {
+    pub(super) fn new(content: Content, stream_wanted: bool) -> Self {
+        let mode = match content {
+            Content::Events => Mode::events(),
+            Content::Unlabelled => Mode::Undecided { held: Vec::new(), length: 0 },
+            Content::Opaque => Mode::Skipped,
+        };
+        Self { mode, stream_wanted, served: None }
+    }
+
+    /// Whether it turned out to be a stream of events.
+    pub(super) fn is_events(&self) -> bool {
+        matches!(self.mode, Mode::Events(_))
+    }
+
+    /// Reads the next frame, which the read `stamp` brought.
+    pub(super) fn frame(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
+        match &mut self.mode {
+            Mode::Events(events) => events.feed(bytes, stamp, timeline, &mut self.served),
+            Mode::Document { parts, length } => {
+                *length += bytes.len();
+                if *length > CAP {
+                    timeline.anomalies.add(Anomaly::OversizedReply);
+                    self.mode = Mode::Skipped;
+                } else {
+                    parts.push(bytes.clone());
+                }
+                Held::default()
+            }
+            Mode::Skipped => Held::default(),
+            Mode::Undecided { .. } => self.decide(bytes, stamp, timeline),
+        }
+    }
+
+    /// The reply is over; `whole` says that it came to its end.
+    pub(super) fn end(&mut self, whole: bool, stamp: Option<ReadStamp>, timeline: &mut Timeline) {
+        let Some(stamp) = stamp else { return };
+        match std::mem::replace(&mut self.mode, Mode::Skipped) {
+            Mode::Events(mut events) => {
+                events.finish(stamp, timeline, &mut self.served);
+                // What was asked of the mode later must still be answered.
+                self.mode = Mode::Events(events);
+            }
+            Mode::Document { parts, .. } if whole => {
+                let joined;
+                let document: &[u8] = match parts.as_slice() {
+                    [only] => only,
+                    many => {
+                        joined = many.concat();
+                        &joined
+                    }
+                };
+                let meaning = chat::reply(document);
+                remember_model(&mut self.served, &meaning);
+                timeline.reply(&meaning, stamp.at);
+            }
+            Mode::Document { .. } | Mode::Skipped | Mode::Undecided { .. } => {}
+        }
+    }
+
+    /// Looks for the first byte that tells a JSON document from events.
+    fn decide(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
+        let Mode::Undecided { held, length } = &mut self.mode else { return Held::default() };
+        *length += bytes.len();
+        held.push((bytes.clone(), stamp));
+        let is_blank = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
+        let telling = bytes.iter().copied().find(|byte| !is_blank(*byte));
+        let decided = match telling {
+            None if *length > MOST_BLANK => Mode::Skipped,
+            None => return Held::default(),
+            Some(b'{' | b'[') => {
+                if self.stream_wanted {
+                    timeline.anomalies.add(Anomaly::JsonForStream);
+                }
+                Mode::Document { parts: Vec::new(), length: 0 }
+            }
+            Some(b'd' | b'e' | b'i' | b'r' | b':') => {
+                timeline.anomalies.add(Anomaly::MislabelledStream);
+                Mode::events()
+            }
+            Some(_) => Mode::Skipped,
+        };
+        let Mode::Undecided { held, .. } = std::mem::replace(&mut self.mode, decided) else {
+            return Held::default();
+        };
+        let mut all = Held::default();
+        for (bytes, stamp) in held {
+            let one = self.frame(&bytes, stamp, timeline);
+            all = Held { events: all.events + one.events, token: all.token || one.token };
+        }
+        all
+    }
+}
+
+impl Mode {
+    fn events() -> Self {
+        Self::Events(Box::new(Events { parser: SseParser::new(CAP), chunks: ChunkReader::new() }))
+    }
+}
+
+impl Events {
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        stamp: ReadStamp,
+        timeline: &mut Timeline,
+        served: &mut Option<Box<str>>,
+    ) -> Held {
+        let mut held = Held::default();
+        let chunks = &mut self.chunks;
+        self.parser.feed(bytes, &mut |item| match item {
+            Item::Event(event) => {
+                let meaning = chunks.event(event.data);
+                remember_model(served, &meaning);
+                held.events += 1;
+                held.token |= timeline.event(&meaning, stamp);
+            }
+            Item::Oversized => {
+                held.events += 1;
+                timeline.unreadable(stamp);
+            }
+            Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
+            Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
+        });
+        held
+    }
+
+    fn finish(&mut self, stamp: ReadStamp, timeline: &mut Timeline, served: &mut Option<Box<str>>) {
+        let chunks = &mut self.chunks;
+        self.parser.finish(&mut |item| match item {
+            Item::Event(event) => {
+                let meaning = chunks.event(event.data);
+                remember_model(served, &meaning);
+                timeline.event(&meaning, stamp);
+            }
+            Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
+            Item::Oversized => timeline.unreadable(stamp),
+            Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
+        });
+    }
+}
+
+fn remember_model(served: &mut Option<Box<str>>, meaning: &Meaning<'_>) {
+    if served.is_none() {
+        *served = meaning.model.as_deref().map(Box::from);
+    }
+}
