@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs every check, in the order of what fails fastest. Needs the Rust toolchain and the package registries; whatever else
+# is missing it installs, once. A tool that cannot be had is a failure.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+step() {
+    local name=$1 began=$SECONDS
+    shift
+    printf '\n── %s\n' "$name"
+    "$@" || { printf '── %s: failed after %d s\n' "$name" $((SECONDS - began)) >&2; exit 1; }
+    times+=("$(printf '%6d s  %s' $((SECONDS - began)) "$name")")
+}
+
+debian_packages() {
+    local missing=()
+    command -v cc >/dev/null || missing+=(gcc libc6-dev)
+    command -v openssl >/dev/null || missing+=(openssl)
+    command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    ((${#missing[@]})) || { echo "all there"; return; }
+    echo "installing ${missing[*]}"
+    if ((EUID)); then
+        echo "not root: install them yourself: apt-get install ${missing[*]}" >&2
+        return 1
+    fi
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"
+}
+
+nextest() {
+    command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
+}
+
+times=()
+export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+step "format" cargo fmt --check
+step "Debian packages" debian_packages
+step "cargo-nextest" nextest
+step "licences, bans, sources" sh scripts/deny.sh
+step "lints" cargo clippy --locked --all-targets -- -D warnings
+step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+step "tests" cargo nextest run --locked --no-fail-fast
+step "documentation tests" cargo test --locked --doc
+step "build" cargo build --locked
+step "real clients" bash tests/clients/run.sh
+# One short round in the debug profile: no price, but the comparison runs, and under load the metrics must add up.
+step "price comparison, dry" cargo bench --locked --profile dev --bench price -- --rounds 1 --seconds 0.2
+
+printf '\nall passed\n'
+printf '%s\n' "${times[@]}" "$(printf '%6d s  in all' "$SECONDS")"

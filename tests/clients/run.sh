@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Points real clients, unmodified, at the proxy. Wants a built binary: STREAMGAUGE_BIN, or the debug build.
+# Everything it installs goes into a virtual environment beside the build; a missing tool is a failure.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+target=${CARGO_TARGET_DIR:-target}
+binary=${STREAMGAUGE_BIN:-$target/debug/streamgauge}
+wanted=tests/clients/requirements.txt
+venv=$target/clients-venv
+
+for tool in python3 openssl; do
+    command -v "$tool" >/dev/null || { echo "tests/clients: $tool is missing; install Debian's package $tool" >&2; exit 1; }
+done
+[[ -x $binary ]] || { echo "tests/clients: $binary is missing; build it with: cargo build" >&2; exit 1; }
+
+if ! cmp --silent "$wanted" "$venv/installed.txt"; then
+    rm -rf "$venv"
+    python3 -m venv "$venv" || { echo "tests/clients: python3 cannot make virtual environments; install Debian's package python3-venv" >&2; exit 1; }
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted"
+    cp "$wanted" "$venv/installed.txt"
+fi
+
+for script in openai_python.py cancel.py; do
+    "$venv/bin/python" "tests/clients/$script" "$binary"
+done
