@@ -79,7 +79,7 @@ mod tests {
         let later = now + Duration::from_micros(1_234);
         assert_eq!(monotonic_ns(later) - monotonic_ns(now), 1_234_000);
         assert_eq!(from_monotonic_ns(monotonic_ns(now)), now);
-        let before = now - Duration::from_secs(1);
+        let before = now.checked_sub(Duration::from_secs(1)).unwrap();
         assert_eq!(from_monotonic_ns(monotonic_ns(before)), before);
     }
 

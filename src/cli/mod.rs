@@ -46,7 +46,7 @@ impl Cli {
             None => serve::run(&self.serve),
             Some(Command::Serve(args)) => serve::run(&args),
             Some(Command::Demo(args)) => demo::run(&args),
-            Some(Command::Sim(args)) => sim::run(*args),
+            Some(Command::Sim(args)) => sim::run(&args).map_err(Failed::configuration),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,

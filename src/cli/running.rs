@@ -73,8 +73,7 @@ impl Running {
         let site = Arc::new(Site::new(config, listeners)?);
         let server = &config.server;
         let bound = |key, address| move |error| StartError::Bind { key, address, error };
-        let proxy_listeners =
-            bind::reuseport(server.listen, server.threads).map_err(bound("listen", server.listen))?;
+        let proxy_listeners = bind::reuseport(server.listen, server.threads).map_err(bound("listen", server.listen))?;
         let admin_listener = bind::single(server.admin).map_err(bound("admin", server.admin))?;
         let listen = proxy_listeners.first().map_or(Ok(server.listen), TcpListener::local_addr)?;
         let admin = admin_listener.local_addr()?;

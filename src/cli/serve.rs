@@ -15,7 +15,7 @@ use crate::proxy;
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// The configuration file. Without one: TaoToken, from TAOTOKEN_API_KEY and TAOTOKEN_BASE_URL.
+    /// The configuration file. Without one: `TaoToken`, from `TAOTOKEN_API_KEY` and `TAOTOKEN_BASE_URL`.
     #[arg(long, value_name = "FILE", env = "STREAMGAUGE_CONFIG")]
     config: Option<PathBuf>,
     /// Where clients connect, in place of server.listen.
@@ -92,10 +92,10 @@ impl Signals {
     /// The system refuses.
     pub fn new() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let _inside = runtime.enter();
+        let inside = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        drop(_inside);
+        drop(inside);
         Ok(Self { runtime, terminate, interrupt })
     }
 

@@ -220,6 +220,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::unnecessary_wraps)] // what the definitions take
     fn n(count: u64) -> Option<OutputTokens> {
         Some(OutputTokens { count, source: Source::Usage })
     }

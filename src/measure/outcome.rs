@@ -173,8 +173,7 @@ mod tests {
 
     #[test]
     fn a_status_outside_2xx_is_the_outcome_whatever_follows() {
-        for (status, outcome) in
-            [(304, Outcome::Upstream3xx), (429, Outcome::Upstream4xx), (503, Outcome::Upstream5xx)]
+        for (status, outcome) in [(304, Outcome::Upstream3xx), (429, Outcome::Upstream4xx), (503, Outcome::Upstream5xx)]
         {
             let said = Said { status, ..Said::default() };
             assert_eq!(decide(said, Ending::Whole), outcome);

@@ -37,9 +37,15 @@ pub(super) struct Reader {
 
 enum Mode {
     /// Nothing but a byte order mark and whitespace so far.
-    Undecided { held: Vec<(Bytes, ReadStamp)>, length: usize },
+    Undecided {
+        held: Vec<(Bytes, ReadStamp)>,
+        length: usize,
+    },
     Events(Box<Events>),
-    Document { parts: Vec<Bytes>, length: usize },
+    Document {
+        parts: Vec<Bytes>,
+        length: usize,
+    },
     Skipped,
 }
 
@@ -156,13 +162,7 @@ impl Mode {
 }
 
 impl Events {
-    fn feed(
-        &mut self,
-        bytes: &[u8],
-        stamp: ReadStamp,
-        timeline: &mut Timeline,
-        served: &mut Option<Box<str>>,
-    ) -> Held {
+    fn feed(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline, served: &mut Option<Box<str>>) -> Held {
         let mut held = Held::default();
         let chunks = &mut self.chunks;
         self.parser.feed(bytes, &mut |item| match item {

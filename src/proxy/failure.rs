@@ -43,7 +43,6 @@ pub(super) enum Refusal {
 /// An error as the client sees it.
 struct Told {
     status: StatusCode,
-    outcome: Outcome,
     kind: &'static str,
     param: Option<&'static str>,
     code: &'static str,
@@ -77,7 +76,7 @@ impl Refusal {
 
     /// The answer for the client.
     pub(super) fn response(&self) -> Response<Full<Bytes>> {
-        let Told { status, kind, param, code, message, .. } = self.told();
+        let Told { status, kind, param, code, message } = self.told();
         let body = json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
         let mut response = Response::new(Full::from(body.to_string()));
         *response.status_mut() = status;
@@ -173,7 +172,7 @@ impl Refusal {
                 (status, "upstream_error", None, upstream_code(cause), message)
             }
         };
-        Told { status, outcome: self.outcome(), kind, param, code, message }
+        Told { status, kind, param, code, message }
     }
 }
 

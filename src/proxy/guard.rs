@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use http::uri::Authority;
 use hyper::{Method, Uri, http};
 
 use super::failure::Refusal;
@@ -23,7 +24,7 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
             return Err(Refusal::Forbidden { message });
         }
     }
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|host| host.as_str()));
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(Authority::as_str));
     // HTTP/1.0 clients may leave the host out; browsers never do.
     if let Some(host) = host
         && !is_trusted(host, &server.hosts)

@@ -23,7 +23,7 @@ pub use access_log::log;
 pub use site::{BackendError, Site};
 
 use crate::backend::upstream::{Failure, Reply, ReplyBody, RequestBody, Upstream};
-use crate::measure::{Answered, Asked, Content, Framing, ObservedBody, Observation};
+use crate::measure::{Answered, Asked, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
 use crate::server::{Client, Handler};
 use failure::Refusal;
@@ -72,6 +72,7 @@ impl Handler for Proxy {
 }
 
 /// What a request leads to.
+#[allow(clippy::large_enum_variant)] // made once per request and taken apart at once
 enum Answer {
     /// A reply made here.
     Ours(Response<Full<Bytes>>),

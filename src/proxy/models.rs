@@ -31,7 +31,8 @@ impl Proxy {
             .named()
             .map(|route| (route.model.clone(), self.site.backends[route.backend].name.to_string()))
             .collect();
-        let upstreams: Vec<usize> = (0..self.upstreams.len()).filter(|index| self.upstreams[*index].is_some()).collect();
+        let upstreams: Vec<usize> =
+            (0..self.upstreams.len()).filter(|index| self.upstreams[*index].is_some()).collect();
         let (head, _) = request.into_parts();
         if let ([only], true) = (upstreams.as_slice(), own.is_empty()) {
             return self.one_list(*only, target, head, observation).await;

@@ -55,8 +55,7 @@ impl Site {
             let names = router.names(index).map(str::to_owned).collect();
             let (ready, upstream, most) = match &backend.kind {
                 BackendKind::OpenAi(openai) => {
-                    let upstream =
-                        Upstream::new(openai).map_err(|error| BackendError { name: name.clone(), error })?;
+                    let upstream = Upstream::new(openai).map_err(|error| BackendError { name: name.clone(), error })?;
                     let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
                     let base_url = Some(openai.base_url.clone());
                     (Backend { name: name.clone(), base_url, key }, Some(upstream), openai.max_models)
@@ -67,8 +66,7 @@ impl Site {
             backends.push(ready);
             upstreams.push(upstream);
         }
-        let objective =
-            |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
+        let objective = |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
         let setup = Setup { backends: labels, objectives: config.slos.iter().map(objective).collect() };
         let meter = Arc::new(Meter::new(setup, listeners));
         Ok(Self { server: config.server.clone(), router, backends, meter, upstreams })

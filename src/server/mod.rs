@@ -62,7 +62,12 @@ pub struct Limits {
 /// Accepts and serves until `shutdown`, then lets open requests finish for up to `limits.drain_timeout`.
 ///
 /// Returns the number of connections that had to be cut off.
-pub async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, limits: Limits, mut shutdown: Shutdown) -> usize {
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    handler: Arc<H>,
+    limits: Limits,
+    mut shutdown: Shutdown,
+) -> usize {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -135,8 +135,7 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 }
 
 fn tls_client(host: &str, config: &OpenAi) -> Result<(TlsConnector, ServerName<'static>), SetupError> {
-    let name =
-        ServerName::try_from(host.to_owned()).map_err(|_| SetupError::ServerName { host: host.to_owned() })?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| SetupError::ServerName { host: host.to_owned() })?;
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {

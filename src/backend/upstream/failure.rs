@@ -83,9 +83,8 @@ impl Cause {
 
 impl Broken {
     pub(super) fn from_hyper(error: hyper::Error) -> Self {
-        let early_end = error.is_incomplete_message()
-            || error.is_closed()
-            || io_kind(&error) == Some(io::ErrorKind::UnexpectedEof);
+        let early_end =
+            error.is_incomplete_message() || error.is_closed() || io_kind(&error) == Some(io::ErrorKind::UnexpectedEof);
         if early_end { Self::Truncated } else { Self::Reset(error) }
     }
 }

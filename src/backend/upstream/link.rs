@@ -54,7 +54,8 @@ impl Link {
     pub(super) async fn new(stream: Stream, now: Instant) -> Result<Self, Cause> {
         let io = stream.io().clone();
         let descriptor = stream.transport().socket().as_raw_fd();
-        let (sender, driver) = http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Cause::from_hyper)?;
+        let (sender, driver) =
+            http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Cause::from_hyper)?;
         let gate = Arc::new(Gate::default());
         let waker = Waker::from(gate.clone());
         Ok(Self { sender, driver, io, descriptor, gate, waker, opened: now, parked: now, closed: false })
@@ -88,9 +89,7 @@ impl Link {
                 let unsent = error.take_message().map(Box::new);
                 Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.io.last_write() })
             }
-            Err(_) => {
-                Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.io.last_write() })
-            }
+            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.io.last_write() }),
         }
     }
 

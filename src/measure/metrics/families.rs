@@ -19,9 +19,8 @@ const STALL_TAIL: &[f64] = &[20.0, 40.0, 80.0];
 /// Beyond TTFT: durations and phases, in seconds.
 const DURATION_TAIL: &[f64] = &[320.0, 640.0];
 /// Tokens per second of one request.
-const TOKENS_PER_SECOND: &[f64] = &[
-    1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 500.0, 1000.0, 2000.0,
-];
+const TOKENS_PER_SECOND: &[f64] =
+    &[1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 500.0, 1000.0, 2000.0];
 /// Time spent inside the proxy, in seconds.
 const DWELL: &[f64] =
     &[0.000_005, 0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25];

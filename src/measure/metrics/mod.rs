@@ -113,12 +113,7 @@ impl Meter {
     }
 
     /// The label of the model that `requested` names; `succeeded` when the backend has just answered 2xx for it.
-    pub(super) fn model_label(
-        &self,
-        backend: Option<&Arc<str>>,
-        requested: Option<&str>,
-        succeeded: bool,
-    ) -> Arc<str> {
+    pub(super) fn model_label(&self, backend: Option<&Arc<str>>, requested: Option<&str>, succeeded: bool) -> Arc<str> {
         let (Some(backend), Some(name)) = (backend, requested) else { return NONE.into() };
         match self.models.label(backend, name, succeeded) {
             Label::Name(name) => name,

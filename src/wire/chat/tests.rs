@@ -375,10 +375,10 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     let at = any::<prop::sample::Index>;
     let byte = prop_oneof![prop::sample::select(br#"{}[]",:\ 0-.eu"#.to_vec()), any::<u8>()];
     let text = prop::sample::select(vec![
-        r#","#,
+        ",",
         r#""""#,
-        r#"\"#,
-        r#"\u00"#,
+        r"\",
+        r"\u00",
         r#","content":"""#,
         r#","content":null"#,
         r#""content":"b","#,
