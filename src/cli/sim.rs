@@ -1,6 +1,6 @@
 //! `streamgauge sim`: the simulated upstream as a program.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,7 +134,8 @@ pub fn run(args: &SimArgs) -> Result<(), SimError> {
         };
         helpers.push(std::thread::Builder::new().name(format!("sim-{number}")).spawn(serve)?);
     }
-    println!("sim listens on {scheme}://{addr}/v1");
+    // Whoever closed our output does not want to know.
+    let _ = writeln!(io::stdout(), "sim listens on {scheme}://{addr}/v1");
     runtime.block_on(sim.run(async { signals.any().await }));
     // What the other threads wait for: a change, or that none can come any more.
     drop(stop);

@@ -1,20 +1,5 @@
-//! The character a request asks the simulation to play: the header `x-sim: key=value,key=value`.
-//!
-//! Durations are in milliseconds and may have fractions; switches take 1 or 0. The keys:
-//!
-//! | key | meaning |
-//! |---|---|
-//! | `head_ms` `ttft_ms` `itl_ms` `tail_ms` `tokens` `tokens_per_event` `events_per_write` `role_first` `reasoning` | as in [`Schedule`] |
-//! | `hidden` | reasoning tokens that only `usage` shows |
-//! | `usage` | `asked`, `always`, `each` or `never` |
-//! | `request` | the name under which the log knows this request |
-//! | `status` | answer at `ttft` with this status and an error object instead |
-//! | `end` | after the last token: `rst`, `fin` (inside the body), `truncate` (a clean end without finish reason and `[DONE]`) or `silence` |
-//! | `error_after` | an error object inside the stream after this many tokens, which ends it |
-//! | `body_bytes` | pad a reply that is not a stream to about this size |
-//! | `no_head` | send not even the head of a stream; use it with `end` |
-//! | `no_finish` `no_done` | leave out the finish reason, or `[DONE]` |
-//! | `script` | play the script of this name |
+//! The character a request asks the simulation to play: the header `x-sim: key=value,key=value`; the keys are in the
+//! documentation of the whole simulation.
 //!
 //! Invariant: parsing is strict. An unknown key is an error, since a typo would make a test prove nothing.
 

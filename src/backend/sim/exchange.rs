@@ -221,9 +221,11 @@ impl<'a> Exchange<'a> {
         Ok(Then::Next)
     }
 
-    /// The deadline that lies `after` the arrival of the request.
+    /// The deadline that lies `after` the arrival of the request; a year after it where the clock cannot tell.
     pub(super) fn due(&self, after: Duration) -> Instant {
-        self.request.read_at + after
+        const YEAR: Duration = Duration::from_hours(365 * 24);
+        let arrived = self.request.read_at;
+        arrived.checked_add(after).unwrap_or(arrived + YEAR)
     }
 
     /// Whether what happens is logged.

@@ -108,7 +108,8 @@ fn parse_head(input: &mut BytesMut) -> Result<Option<Request>, NoRequest> {
         keep_alive: newer,
         chunked_allowed: newer,
     };
-    request.keep_alive &= !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    let options = request.header("connection").unwrap_or_default().split(',');
+    request.keep_alive &= !options.into_iter().any(|option| option.trim().eq_ignore_ascii_case("close"));
     input.advance(length);
     Ok(Some(request))
 }

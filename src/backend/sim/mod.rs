@@ -1,8 +1,7 @@
 //! The simulated upstream: an OpenAI-compatible server that emits on an exact schedule and logs when every event left.
 //!
 //! It is the reference against which the instruments are checked, so it writes its sockets itself: an HTTP library
-//! would hide when bytes leave. A request picks its own [`Schedule`] with the header `x-sim: ttft_ms=120,itl_ms=15`
-//! (all keys are in `character.rs`), or a [`Script`] that gives the reply byte by byte.
+//! would hide when bytes leave.
 //!
 //! | endpoint | answers |
 //! |---|---|
@@ -11,6 +10,23 @@
 //! | `GET /`, `/health` | 200 |
 //!
 //! Any leading mix of `api` and `v1` segments is accepted, also none. `HEAD` is answered wherever `GET` is.
+//!
+//! A request can ask for a character of its own with the header `x-sim: ttft_ms=120,itl_ms=15,end=rst`. Durations are
+//! in milliseconds and may have fractions; switches take 1 or 0; a key that is none of these is refused with 400:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `head_ms` `ttft_ms` `itl_ms` `tail_ms` `tokens` `tokens_per_event` `events_per_write` `role_first` `reasoning` | as in [`Schedule`] |
+//! | `hidden` | reasoning tokens that only `usage` shows |
+//! | `usage` | `asked`, `always`, `each` or `never` |
+//! | `request` | the name under which the log knows this request |
+//! | `status` | answer at `ttft` with this status and an error object instead |
+//! | `end` | after the last token: `rst`, `fin` (inside the body), `truncate` (a clean end without finish reason and `[DONE]`) or `silence` |
+//! | `error_after` | an error object inside the stream after this many tokens, which ends it |
+//! | `body_bytes` | pad a reply that is not a stream to about this size |
+//! | `no_head` | send not even the head of a stream; use it with `end` |
+//! | `no_finish` `no_done` | leave out the finish reason, or `[DONE]` |
+//! | `script` | play the [`Script`] of this name |
 //!
 //! Architecture invariant: deadlines are absolute. Event k is due at `arrival + ttft + k × itl` whatever happened to
 //! the events before it, it is never sent earlier, and the log tells how much later.

@@ -37,7 +37,7 @@ pub(super) struct Left {
 /// How a peer leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It closed its side in order (TCP FIN).
+    /// It closed its side in order (TCP FIN). One that only closed its sending half counts as gone, too.
     Closed,
     /// It reset the connection (TCP RST), or writing to it failed.
     Reset,

@@ -44,7 +44,7 @@ impl Exchange<'_> {
         }
         self.send_batch(&mut batch).await?;
 
-        let due = schedule.last_due(tokens) + schedule.tail;
+        let due = schedule.last_due(tokens).saturating_add(schedule.tail);
         for (kind, choice) in endings(character, asked) {
             let event = Planned { kind, choice, tokens: tokens..tokens, due };
             writer.write(&event, &mut batch.bytes);
@@ -71,15 +71,16 @@ impl Exchange<'_> {
             Framing::Chunked if !self.request.chunked_allowed => Framing::Close,
             framing => framing,
         };
-        let mut due = self.due(script.head);
+        let mut after = script.head;
         if framing != Framing::Raw {
-            self.send_script_head(script, framing, due).await?;
+            self.send_script_head(script, framing, self.due(after)).await?;
         }
         let mut framed = Vec::new();
         for step in &script.steps {
             for _ in 0..step.repeat {
                 for (wait, piece) in step.pieces() {
-                    due += wait;
+                    after = after.saturating_add(wait);
+                    let due = self.due(after);
                     framed.clear();
                     match framing {
                         Framing::Chunked => write_chunk(&piece, &mut framed),
