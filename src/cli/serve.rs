@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::running::Running;
 use super::{Failed, LogArgs, logging};
-use crate::config::{BackendKind, Config};
+use crate::config::{BackendKind, Config, OpenAi};
 use crate::proxy;
 
 /// Flags of `serve`.
@@ -65,6 +65,9 @@ fn announce(config: &Config, running: &Running) {
             BackendKind::OpenAi(openai) => {
                 let key = if openai.api_key.is_some() { "configured" } else { "the client's own" };
                 tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, "backend");
+                for key in without_effect(openai) {
+                    tracing::warn!(backend = %backend.name, key, "this version reads the key and does not act on it yet");
+                }
             }
             BackendKind::Llama(_) => {
                 tracing::warn!(backend = %backend.name, "this version cannot serve llama; its requests get 501");
@@ -76,6 +79,18 @@ fn announce(config: &Config, running: &Running) {
         metrics = format!("http://{}/metrics", running.admin()),
         "listening"
     );
+}
+
+/// Keys that are set and that nothing acts on yet.
+fn without_effect(openai: &OpenAi) -> impl Iterator<Item = &'static str> {
+    [
+        ("include_usage", openai.include_usage),
+        ("http2", openai.http2),
+        ("measure_non_stream", openai.measure_non_stream),
+        ("tokenizer", openai.tokenizer.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(key, set)| set.then_some(key))
 }
 
 /// The signals that ask a process to stop, caught from now on.

@@ -7,11 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
+use tokio::time::Sleep;
 
 use super::observation::Observation;
 use super::outcome::{Ending, Fault};
@@ -35,9 +36,16 @@ pub struct ObservedBody<B> {
     watch: Arc<Watch>,
     /// The body's length is known only from its connection's end, so a break looks like an end.
     close_delimited: bool,
+    /// Rings when a stream has brought no event for too long.
+    alarm: Option<EventAlarm>,
     /// The last frame said that none follows.
     whole: bool,
     over: bool,
+}
+
+struct EventAlarm {
+    limit: Duration,
+    sleep: Pin<Box<Sleep>>,
 }
 
 impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
@@ -51,7 +59,14 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         if let Some(io) = client.filter(|_| in_writing) {
             io.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, whole, over: false }
+        Self { inner, watch, close_delimited, alarm: None, whole, over: false }
+    }
+
+    /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
+    #[must_use]
+    pub fn with_event_timeout(mut self, limit: Option<Duration>) -> Self {
+        self.alarm = limit.map(|limit| EventAlarm { limit, sleep: Box::pin(tokio::time::sleep(limit)) });
+        self
     }
 }
 
@@ -60,6 +75,33 @@ impl<B> ObservedBody<B> {
         if !std::mem::replace(&mut self.over, true) {
             self.watch.with(|watched| watched.ended(ending));
         }
+    }
+
+    /// Ready when the alarm is due. Costs nothing per event: it is set again only when it rings.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let Some(EventAlarm { limit, sleep }) = &mut self.alarm else { return Poll::Pending };
+        while sleep.as_mut().poll(cx).is_ready() {
+            let last = self.watch.with(|watched| {
+                watched.observation.think();
+                watched.observation.is_events().then(|| watched.observation.last_event()).flatten()
+            });
+            let Some(left) = last.map(|last| limit.saturating_sub(last.elapsed())) else {
+                self.alarm = None;
+                return Poll::Pending;
+            };
+            if left.is_zero() {
+                return Poll::Ready(*limit);
+            }
+            sleep.as_mut().reset(tokio::time::Instant::now() + left);
+        }
+        Poll::Pending
+    }
+
+    /// Ends the reply because its source fell silent: a whole answer then ends in order, any other abruptly.
+    fn fell_silent(&mut self, reason: String) -> Option<Result<Frame<Bytes>, CutOff>> {
+        let ended = self.is_answer_complete() == Some(true);
+        self.end(Ending::Broken(Fault::Timeout));
+        if ended { None } else { Some(Err(CutOff(reason))) }
     }
 
     /// Whether what came so far is a whole answer; `None` when it is no stream of events.
@@ -77,9 +119,15 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let this = self.get_mut();
+        if this.over {
+            return Poll::Ready(None);
+        }
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         if polled.is_pending() {
             this.watch.with(Watched::drained);
+            let limit = ready!(this.poll_alarm(cx));
+            let reason = format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis());
+            return Poll::Ready(this.fell_silent(reason));
         }
         match ready!(polled) {
             Some(Ok(frame)) => {
@@ -91,11 +139,11 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
-                let fault = error.fault();
-                // Silence after a whole answer is the upstream's way of ending it.
-                let ended = fault == Fault::Timeout && this.is_answer_complete() == Some(true);
-                this.end(Ending::Broken(fault));
-                Poll::Ready(if ended { None } else { Some(Err(CutOff(error.to_string()))) })
+                if error.fault() == Fault::Timeout {
+                    return Poll::Ready(this.fell_silent(error.to_string()));
+                }
+                this.end(Ending::Broken(error.fault()));
+                Poll::Ready(Some(Err(CutOff(error.to_string()))))
             }
             None => {
                 let half = this.close_delimited && this.is_answer_complete() == Some(false);

@@ -258,6 +258,11 @@ impl Observation {
         self.reader.as_ref().is_some_and(Reader::is_events)
     }
 
+    /// When the last event arrived; before the first, when the reply's head was read.
+    pub(super) fn last_event(&self) -> Option<Instant> {
+        self.timeline.last_event.or(self.timeline.marks.head)
+    }
+
     /// The observer broke: from here on the traffic goes unobserved.
     pub(super) fn broke(&mut self) {
         self.timeline.anomalies.add(Anomaly::Observer);

@@ -129,6 +129,8 @@ pub struct Timeline {
     pub token_events: u64,
     /// Some token event carried reasoning.
     pub saw_reasoning: bool,
+    /// When the last event of any kind arrived.
+    pub last_event: Option<Instant>,
     /// The longest gap. `None` below two token events of one choice.
     pub longest_gap: Option<Duration>,
     lines: SmallVec<[Line; 1]>,
@@ -155,6 +157,7 @@ impl Timeline {
             error: false,
             token_events: 0,
             saw_reasoning: false,
+            last_event: None,
             longest_gap: None,
             lines: SmallVec::new(),
             feeds: 0,
@@ -267,6 +270,7 @@ impl Timeline {
         self.read.number = stamp.number;
         self.read.events += 1;
         self.marks.first_event.get_or_insert(stamp.at);
+        self.last_event = Some(stamp.at);
     }
 
     /// Everything an event says besides output.

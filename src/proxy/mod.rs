@@ -3,7 +3,7 @@
 //! A [`Site`] is what all threads share; a [`Proxy`] is one thread's handler with its own upstream connections.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -58,10 +58,10 @@ impl Handler for Proxy {
                 observation.finish_whole(response.status().as_u16());
                 response.map(Either::Left)
             }
-            Ok(Answer::Theirs { response, framing_unknown }) => {
-                let io = Some(&*client.io);
-                response.map(|body| Either::Right(ObservedBody::new(body, observation, io, framing_unknown)))
-            }
+            Ok(Answer::Theirs { response, framing_unknown, event_timeout }) => response.map(|body| {
+                let body = ObservedBody::new(body, observation, Some(&client.io), framing_unknown);
+                Either::Right(body.with_event_timeout(event_timeout))
+            }),
             Err(refusal) => {
                 let response = refusal.response();
                 observation.end_with(refusal.outcome(), response.status().as_u16());
@@ -81,6 +81,8 @@ enum Answer {
         response: Response<ReplyBody>,
         /// Only the connection's end ends it.
         framing_unknown: bool,
+        /// The longest time between two events, where they are looked at.
+        event_timeout: Option<Duration>,
     },
 }
 
@@ -123,7 +125,7 @@ impl Proxy {
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let body = Either::Left(Full::new(chat.into_body(alias)));
         let reply = self.send(route.backend, backend, target, head, body, observation).await?;
-        Ok(pass_on(reply, http10, observation))
+        Ok(pass_on(reply, http10, backend.event_timeout, observation))
     }
 
     /// Any path that is not measured goes to the default upstream as it is.
@@ -140,7 +142,7 @@ impl Proxy {
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
         let reply = self.send(route.backend, backend, target, head, body, observation).await?;
-        Ok(pass_on(reply, http10, observation))
+        Ok(pass_on(reply, http10, None, observation))
     }
 
     /// Notes where the request goes, and refuses it there if a web page could have sent it.
@@ -211,7 +213,7 @@ impl Proxy {
 }
 
 /// Passes an upstream's reply on and tells the observation what to expect of it.
-fn pass_on(reply: Reply, http10: bool, observation: &mut Observation) -> Answer {
+fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observation: &mut Observation) -> Answer {
     let Reply { mut head, body, phases, reused, sent, head_at } = reply;
     let framing_unknown = headers::is_close_delimited(&head.headers);
     let identity = http10 || head.headers.contains_key(CONTENT_LENGTH);
@@ -227,7 +229,7 @@ fn pass_on(reply: Reply, http10: bool, observation: &mut Observation) -> Answer 
     headers::to_client(&mut head.headers);
     // What the upstream speaks is not what the client gets: its own connection decides.
     head.version = Version::HTTP_11;
-    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown }
+    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown, event_timeout }
 }
 
 fn content_of(headers: &HeaderMap) -> Content {

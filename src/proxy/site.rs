@@ -1,6 +1,7 @@
 //! What all threads share: where requests can go, and who counts them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::http::header::HeaderValue;
 
@@ -18,6 +19,8 @@ pub(super) struct Backend {
     pub(super) base_url: Option<BaseUrl>,
     /// `Bearer …`, replacing the client's credentials. `None` lets those pass.
     pub(super) key: Option<HeaderValue>,
+    /// The longest time between two events of a stream.
+    pub(super) event_timeout: Option<Duration>,
 }
 
 /// One configuration, ready to serve.
@@ -58,9 +61,12 @@ impl Site {
                     let upstream = Upstream::new(openai).map_err(|error| BackendError { name: name.clone(), error })?;
                     let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
                     let base_url = Some(openai.base_url.clone());
-                    (Backend { name: name.clone(), base_url, key }, Some(upstream), openai.max_models)
+                    let event_timeout = openai.event_timeout;
+                    (Backend { name: name.clone(), base_url, key, event_timeout }, Some(upstream), openai.max_models)
                 }
-                BackendKind::Llama(_) => (Backend { name: name.clone(), base_url: None, key: None }, None, 0),
+                BackendKind::Llama(_) => {
+                    (Backend { name: name.clone(), base_url: None, key: None, event_timeout: None }, None, 0)
+                }
             };
             labels.push((name.clone(), most, names));
             backends.push(ready);
