@@ -17,7 +17,7 @@ fn plain(token: &str) -> String {
     )
 }
 
-/// The same as OpenAI sends it, padded so that its length gives nothing away: its end never repeats.
+/// The same as `OpenAI` sends it, padded so that its length gives nothing away: its end never repeats.
 fn padded(token: &str, padding: &str) -> String {
     let chunk = plain(token);
     format!(r#"{},"obfuscation":"{padding}"}}"#, &chunk[..chunk.len() - 1])
