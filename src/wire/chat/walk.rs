@@ -19,9 +19,9 @@ const LONGEST_MEMORY: usize = 4096;
 /// What the last chunk looked like around the string that carried its token.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// From the chunk's start through the string's opening quote.
+    /// From the chunk's start through the string's opening quote. Empty when nothing is remembered.
     prefix: Vec<u8>,
-    /// From behind its closing quote to the chunk's end. Empty when unknown.
+    /// From behind its closing quote to the chunk's end. Never empty where `prefix` is not: the chunk had to close.
     suffix: Vec<u8>,
     /// The string, and the state that `prefix` led to.
     token: Token,
@@ -39,7 +39,7 @@ impl Shape {
             walk.scan.at = self.prefix.len();
             walk.state = self.token.before;
             walk.token_string(self.token.kind)?;
-            if !self.suffix.is_empty() && data[walk.scan.at..] == *self.suffix {
+            if data[walk.scan.at..] == *self.suffix {
                 return self.repeated(&walk).meaning(data);
             }
         } else {

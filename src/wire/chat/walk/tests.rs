@@ -153,6 +153,9 @@ fn a_second_member_anywhere_never_fools_the_fast_way() {
         r#""input":"b""#,
         r#""tool_calls":null"#,
         r#""tool_calls":[]"#,
+        r#""cont\u0065nt":null"#,
+        r#""err\u006fr":"x""#,
+        r#""mod\u0065l":"other""#,
         r#""audio":{"data":"x"}"#,
     ];
     let mut answered = 0;
