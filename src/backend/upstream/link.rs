@@ -65,6 +65,12 @@ impl Link {
         &self.io
     }
 
+    /// When the request's last byte was written. `None` while part of it waits in hyper's buffer, as when the
+    /// upstream answers early; hyper flushes only when that is empty, and a whole request goes in at once.
+    pub(super) fn sent(&self) -> Option<Instant> {
+        self.io.last_write().filter(|_| self.io.is_flushed())
+    }
+
     /// Sends `request` and waits for the reply's head.
     pub(super) async fn exchange(
         &mut self,
@@ -87,9 +93,9 @@ impl Link {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
-                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.io.last_write() })
+                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.sent() })
             }
-            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.io.last_write() }),
+            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.sent() }),
         }
     }
 
