@@ -28,6 +28,9 @@ use crate::transport::Io;
 /// A request's body: read whole, or passed through as it comes.
 pub type RequestBody = Either<Full<Bytes>, Incoming>;
 
+/// How often one poll goes round before other tasks get a turn.
+const MOST_ROUNDS: usize = 8;
+
 /// An open connection.
 pub(super) struct Link {
     sender: SendRequest<RequestBody>,
@@ -106,7 +109,7 @@ impl Link {
         mut body: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.gate.enter(cx);
-        loop {
+        for round in 1..=MOST_ROUNDS {
             let mut inner = Context::from_waker(&self.waker);
             // The body first: asking for a frame is what allows the connection to read one.
             let mut polled = body(&mut inner);
@@ -118,7 +121,7 @@ impl Link {
                 self.gate.leave();
                 return polled;
             }
-            if !self.gate.take_noted() {
+            if round == MOST_ROUNDS || !self.gate.take_noted() {
                 break;
             }
         }
