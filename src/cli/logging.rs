@@ -12,7 +12,9 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::access_log;
 use crate::config::LogFormat;
+use crate::measure::Listener;
 
 /// The variable that sets levels, in tracing's filter syntax: `info`, `warn,streamgauge::access=off`, …
 pub const LEVEL_VARIABLE: &str = "STREAMGAUGE_LOG";
@@ -62,7 +64,7 @@ pub fn start(format: Format, default_level: &str) -> Result<LogGuard, String> {
 
 /// Lines on their way to the writing thread.
 #[derive(Clone, Default)]
-struct Lines(Arc<Shared>);
+pub(super) struct Lines(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -79,6 +81,19 @@ struct Waiting {
 }
 
 impl Lines {
+    /// Adds one whole line, its end included.
+    pub(super) fn push(&self, line: &[u8]) {
+        let mut waiting = self.lock();
+        if waiting.bytes.len() + line.len() > MOST_WAITING {
+            waiting.dropped += 1;
+            return;
+        }
+        if waiting.bytes.is_empty() {
+            self.0.bell.notify_one();
+        }
+        waiting.bytes.extend_from_slice(line);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,15 +119,7 @@ impl Lines {
 /// One line: tracing formats it whole and writes it once.
 impl Write for &Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut waiting = self.lock();
-        if waiting.bytes.len() + line.len() > MOST_WAITING {
-            waiting.dropped += 1;
-        } else {
-            if waiting.bytes.is_empty() {
-                self.0.bell.notify_one();
-            }
-            waiting.bytes.extend_from_slice(line);
-        }
+        self.push(line);
         Ok(line.len())
     }
 
@@ -136,6 +143,11 @@ pub struct LogGuard {
 }
 
 impl LogGuard {
+    /// Writes a line to this log for every finished exchange.
+    pub fn access_log(&self, format: Format) -> Listener {
+        access_log::listener(self.lines.clone(), format)
+    }
+
     fn start(lines: Lines, mut to: impl Write + Send + 'static) -> io::Result<Self> {
         let theirs = lines.clone();
         let write = move || {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+mod access_log;
 pub mod demo;
 pub mod logging;
 pub mod running;

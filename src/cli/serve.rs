@@ -10,7 +10,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::running::Running;
 use super::{Failed, LogArgs, logging};
 use crate::config::{BackendKind, Config, OpenAi};
-use crate::proxy;
 
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
@@ -43,12 +42,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     config.server.admin = args.admin.unwrap_or(config.server.admin);
 
     let format = args.log.log_format.unwrap_or(config.log.format.into());
-    let _log = logging::start(format, "info").map_err(Failed::configuration)?;
+    let log = logging::start(format, "info").map_err(Failed::configuration)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let signals = Signals::new().map_err(Failed::running)?;
-    let running = Running::start(&config, vec![Box::new(proxy::log)]).map_err(Failed::configuration)?;
+    let running = Running::start(&config, vec![log.access_log(format)]).map_err(Failed::configuration)?;
     announce(&config, &running);
     let name = signals.wait();
     tracing::info!(signal = name, "stopping: open requests may finish");

@@ -11,7 +11,6 @@ use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
 
-mod access_log;
 mod failure;
 mod guard;
 mod headers;
@@ -19,7 +18,6 @@ mod models;
 mod request;
 mod site;
 
-pub use access_log::log;
 pub use site::{BackendError, Site};
 
 use crate::backend::upstream::{Failure, Reply, ReplyBody, RequestBody, Upstream};
