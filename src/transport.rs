@@ -8,7 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -49,6 +49,8 @@ pub struct Io {
     read_at_ns: AtomicU64,
     bytes_written: AtomicU64,
     written_at_ns: AtomicU64,
+    /// More was written since the last flush.
+    unflushed: AtomicBool,
     listener: Mutex<Option<Arc<dyn WriteListener>>>,
 }
 
@@ -75,6 +77,11 @@ impl Io {
         self.bytes_written.load(Relaxed)
     }
 
+    /// Whether everything written so far has been flushed: nothing waits in a buffer above this socket.
+    pub fn is_flushed(&self) -> bool {
+        !self.unflushed.load(Relaxed)
+    }
+
     /// Makes `listener` the one that is told of writes, in place of any other.
     pub fn listen(&self, listener: Arc<dyn WriteListener>) {
         let before = self.listener().replace(listener);
@@ -88,6 +95,7 @@ impl Io {
     fn wrote(&self, bytes: usize) {
         self.written_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
         self.bytes_written.fetch_add(bytes as u64, Relaxed);
+        self.unflushed.store(true, Relaxed);
     }
 
     fn tell_partial(&self) {
@@ -109,14 +117,12 @@ impl Io {
 pub struct Transport<S> {
     socket: S,
     io: Arc<Io>,
-    /// Bytes have been accepted since the listener was last told of a flush.
-    unflushed: bool,
 }
 
 impl<S> Transport<S> {
     /// Wraps `socket`, with fresh counts.
     pub fn new(socket: S) -> Self {
-        Self { socket, io: Arc::default(), unflushed: false }
+        Self { socket, io: Arc::default() }
     }
 
     /// What this transport has seen; the handle stays valid after the transport is gone.
@@ -134,7 +140,6 @@ impl<S> Transport<S> {
             Poll::Ready(Ok(0) | Err(_)) => {}
             Poll::Ready(Ok(accepted)) => {
                 self.io.wrote(*accepted);
-                self.unflushed = true;
                 if *accepted < offered {
                     self.io.tell_partial();
                 }
@@ -194,7 +199,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Transport<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.socket).poll_flush(cx))?;
-        if std::mem::take(&mut this.unflushed) {
+        if this.io.unflushed.swap(false, Relaxed) {
             this.io.tell_flushed();
         }
         Poll::Ready(Ok(()))
@@ -247,7 +252,9 @@ mod tests {
         let mut near = Transport::new(near);
         let heard = Arc::new(Heard::default());
         near.io().listen(heard.clone());
+        assert!(near.io().is_flushed());
         assert_eq!(near.write(b"0123456789").await.unwrap(), 8);
+        assert!(!near.io().is_flushed());
         let mut buf = [0; 8];
         far.read_exact(&mut buf).await.unwrap();
         near.write_all(b"89").await.unwrap();

@@ -228,6 +228,13 @@ impl Watched {
     }
 }
 
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Nobody told of the last write: another request took the connection before its flush.
+        self.settle(Instant::now());
+    }
+}
+
 impl WriteListener for Watch {
     fn partial(&self, total: u64, at: Instant) {
         self.with(|watched| {

@@ -143,6 +143,22 @@ impl Marks {
         between(Some(self.accepted), self.end)
     }
 
+    /// How many of the intervals would be negative: a clock's fault, not an observation.
+    pub fn clock_faults(&self) -> u32 {
+        let pairs = [
+            (Some(self.accepted), self.body),
+            (self.body, self.sent),
+            (self.sent, self.head),
+            (self.sent, self.first_token),
+            (self.first_token, self.first_token_written),
+            (self.last_token, self.last_token_written),
+            (Some(self.accepted), self.end),
+        ];
+        let negative =
+            |(from, to): &(Option<Instant>, Option<Instant>)| from.zip(*to).is_some_and(|(from, to)| to < from);
+        pairs.iter().filter(|pair| negative(pair)).map(|_| 1).sum()
+    }
+
     /// The duration, cut into phases at the marks that were reached; what an exchange was doing when it ended
     /// takes the rest. A new connection's phases are cut out of the time before the request was sent.
     pub fn phases(&self, connect: &ConnectPhases) -> impl Iterator<Item = (Phase, Duration)> {
@@ -257,7 +273,9 @@ mod tests {
 
     #[test]
     fn a_negative_interval_is_absent() {
-        assert_eq!(Marks { sent: Some(at(200)), ..whole() }.ttft_upstream(), None);
+        assert_eq!(whole().clock_faults(), 0);
+        let marks = Marks { sent: Some(at(200)), ..whole() };
+        assert_eq!((marks.ttft_upstream(), marks.to_headers(), marks.clock_faults()), (None, None, 2));
     }
 
     #[test]

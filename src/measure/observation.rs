@@ -278,6 +278,9 @@ impl Observation {
             return;
         }
         self.timeline.marks.end = Some(end);
+        for _ in 0..self.timeline.marks.clock_faults() {
+            self.timeline.anomalies.add(Anomaly::Clock);
+        }
         let asked = self.asked.take();
         let model = self.model.take().unwrap_or_else(|| {
             let requested = asked.as_ref().and_then(|asked| asked.model.as_deref());

@@ -69,6 +69,10 @@ impl Handler for Proxy {
             }
         }
     }
+
+    fn cutting_off(&self) {
+        self.site.meter.cut_off();
+    }
 }
 
 /// What a request leads to.

@@ -45,6 +45,9 @@ pub trait Handler: Send + Sync + 'static {
         request: Request<Incoming>,
         client: &Arc<Client>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// The time to drain is over: connections that are still open are about to be cut off.
+    fn cutting_off(&self) {}
 }
 
 /// Says when to stop accepting: the value turns true once.
@@ -73,7 +76,8 @@ pub async fn serve<H: Handler>(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => {
-                    connections.spawn(connection(socket, peer, handler.clone(), limits, shutdown.clone()));
+                    let serving = connection(socket, peer, handler.clone(), limits, shutdown.clone());
+                    connections.spawn(serving);
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: wait for some to be closed rather than spin.
@@ -94,6 +98,7 @@ pub async fn serve<H: Handler>(
     if drained.await.is_ok() {
         return 0;
     }
+    handler.cutting_off();
     let cut = connections.len();
     connections.shutdown().await;
     cut

@@ -10,6 +10,7 @@
 use crate::wire::Meaning;
 
 mod document;
+mod scan;
 mod walk;
 
 /// Reads the events of one stream. One per stream: it remembers what the stream's chunks look like, so that the bytes

@@ -69,8 +69,6 @@ pub struct SseParser {
     after_cr: bool,
     /// The start of a line that the last read left unfinished, as far as it can matter.
     line: Vec<u8>,
-    /// That line's true length so far.
-    line_len: usize,
     name: Vec<u8>,
     data: Joined,
     stray: Joined,
@@ -84,7 +82,6 @@ impl SseParser {
             bom: 0,
             after_cr: false,
             line: Vec::new(),
-            line_len: 0,
             name: Vec::new(),
             data: Joined::default(),
             stray: Joined::default(),
@@ -112,8 +109,8 @@ impl SseParser {
                 self.keep(bytes);
                 return;
             };
-            if self.line_len == 0 {
-                self.end_line(&bytes[..end], end, on);
+            if self.line.is_empty() {
+                self.end_line(&bytes[..end], on);
             } else {
                 self.keep(&bytes[..end]);
                 self.end_kept_line(on);
@@ -129,7 +126,7 @@ impl SseParser {
 
     /// Ends the stream: reports what its last lines left over, even a line without its end.
     pub fn finish(&mut self, on: &mut impl FnMut(Item<'_>)) {
-        if self.line_len > 0 {
+        if !self.line.is_empty() {
             self.end_kept_line(on);
         }
         self.end_stray(on);
@@ -154,29 +151,27 @@ impl SseParser {
     }
 
     fn is_between_events(&self) -> bool {
-        self.line_len == 0 && !self.data.present && !self.stray.present && self.name.is_empty()
+        self.line.is_empty() && !self.data.present && !self.stray.present && self.name.is_empty()
     }
 
     /// Keeps the next part of an unfinished line: all of it, unless it is too long to matter any more.
     fn keep(&mut self, part: &[u8]) {
-        // A data or stray line that fills this room exceeds the cap, and an event line fills the name.
+        // A data or stray line that fills this room exceeds the cap all the same, and an event line fills the name.
         let room = self.cap.saturating_sub(self.data.bytes.len()).max(NAME_CAP) + LONGEST_PREFIX;
         let free = room.saturating_sub(self.line.len());
         self.line.extend_from_slice(&part[..part.len().min(free)]);
-        self.line_len += part.len();
     }
 
     fn end_kept_line(&mut self, on: &mut impl FnMut(Item<'_>)) {
         let mut line = std::mem::take(&mut self.line);
-        let len = std::mem::take(&mut self.line_len);
-        self.end_line(&line, len, on);
+        self.end_line(&line, on);
         line.clear();
         self.line = line;
     }
 
-    /// Interprets a line of `len` bytes, of which `line` holds those that can matter.
-    fn end_line(&mut self, line: &[u8], len: usize, on: &mut impl FnMut(Item<'_>)) {
-        if len == 0 {
+    /// Interprets a line, whole or [kept](Self::keep) as far as it can matter.
+    fn end_line(&mut self, line: &[u8], on: &mut impl FnMut(Item<'_>)) {
+        if line.is_empty() {
             self.end_stray(on);
             self.end_event(true, on);
             return;
@@ -186,7 +181,7 @@ impl SseParser {
             b"" => {} // A comment.
             b"data" => {
                 self.end_stray(on);
-                self.data.add(value, value.len() + (len - line.len()), self.cap);
+                self.data.add(value, self.cap);
             }
             b"event" => {
                 self.end_stray(on);
@@ -195,7 +190,7 @@ impl SseParser {
             }
             b"id" | b"retry" => self.end_stray(on), // They serve reconnection, which is the client's affair.
             _ if self.stray.present || line.trim_ascii_start().starts_with(b"{") => {
-                self.stray.add(line, len, self.cap.saturating_sub(self.data.bytes.len()));
+                self.stray.add(line, self.cap.saturating_sub(self.data.bytes.len()));
             }
             _ => {}
         }
@@ -234,11 +229,10 @@ struct Joined {
 }
 
 impl Joined {
-    /// Adds a line of `len` bytes. `line` may lack its end when that exceeds the cap anyway.
-    fn add(&mut self, line: &[u8], len: usize, cap: usize) {
+    fn add(&mut self, line: &[u8], cap: usize) {
         let joint = usize::from(self.present);
         self.present = true;
-        if self.over || self.bytes.len() + joint + len > cap {
+        if self.over || self.bytes.len() + joint + line.len() > cap {
             self.over = true;
             self.bytes = Vec::new();
             return;

@@ -28,6 +28,9 @@ use crate::transport::Io;
 /// A request's body: read whole, or passed through as it comes.
 pub type RequestBody = Either<Full<Bytes>, Incoming>;
 
+/// How often one poll goes round before other tasks get a turn.
+const MOST_ROUNDS: usize = 8;
+
 /// An open connection.
 pub(super) struct Link {
     sender: SendRequest<RequestBody>,
@@ -65,6 +68,12 @@ impl Link {
         &self.io
     }
 
+    /// When the request's last byte was written. `None` while part of it waits in hyper's buffer, as when the
+    /// upstream answers early; hyper flushes only when that is empty, and a whole request goes in at once.
+    pub(super) fn sent(&self) -> Option<Instant> {
+        self.io.last_write().filter(|_| self.io.is_flushed())
+    }
+
     /// Sends `request` and waits for the reply's head.
     pub(super) async fn exchange(
         &mut self,
@@ -87,9 +96,9 @@ impl Link {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
-                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.io.last_write() })
+                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.sent() })
             }
-            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.io.last_write() }),
+            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.sent() }),
         }
     }
 
@@ -100,7 +109,7 @@ impl Link {
         mut body: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.gate.enter(cx);
-        loop {
+        for round in 1..=MOST_ROUNDS {
             let mut inner = Context::from_waker(&self.waker);
             // The body first: asking for a frame is what allows the connection to read one.
             let mut polled = body(&mut inner);
@@ -112,7 +121,7 @@ impl Link {
                 self.gate.leave();
                 return polled;
             }
-            if !self.gate.take_noted() {
+            if round == MOST_ROUNDS || !self.gate.take_noted() {
                 break;
             }
         }

@@ -40,7 +40,7 @@ pub struct Reply {
     pub phases: ConnectPhases,
     /// The request travelled on a connection that had carried others.
     pub reused: bool,
-    /// When the last request byte was written.
+    /// When the last request byte was written. `None` when the upstream answered before that.
     pub sent: Option<Instant>,
     /// When the read that completed the reply's head returned.
     pub head_at: Instant,
@@ -124,7 +124,7 @@ impl Upstream {
     ) -> Result<Reply, Lost> {
         let response = link.exchange(request, self.head_timeout).await?;
         let (head, incoming) = response.into_parts();
-        let sent = link.io().last_write();
+        let sent = link.sent();
         let head_at = link.io().last_read().map_or_else(Instant::now, |stamp| stamp.at);
         let body = ReplyBody::new(incoming, link, self.pool.clone(), self.idle_timeout);
         Ok(Reply { head, body, phases, reused, sent, head_at })

@@ -1,4 +1,4 @@
-//! The fast way through the common chunk: one choice, strings and other scalars, nothing nested but its delta.
+//! The fast way through the common chunk: one choice, its delta of strings and other scalars, at most one tool call.
 //!
 //! [`Walk`] reads that shape byte by byte and knows nothing else: a second key that matters, an escape in a key, an
 //! object where none belongs, whatever is not plainly this shape ends it without an answer. It is a deterministic
@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use smallvec::smallvec;
 
+use super::scan::{Scan, Span};
 use crate::wire::{Choice, Meaning};
 
 /// A chunk with more than this many bytes around its token is walked each time, and not remembered.
@@ -18,9 +19,9 @@ const LONGEST_MEMORY: usize = 4096;
 /// What the last chunk looked like around the string that carried its token.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// From the chunk's start through the string's opening quote.
+    /// From the chunk's start through the string's opening quote. Empty when nothing is remembered.
     prefix: Vec<u8>,
-    /// From behind its closing quote to the chunk's end. Empty when unknown.
+    /// From behind its closing quote to the chunk's end. Never empty where `prefix` is not: the chunk had to close.
     suffix: Vec<u8>,
     /// The string, and the state that `prefix` led to.
     token: Token,
@@ -32,17 +33,17 @@ impl Shape {
     /// What the chunk means. `None` when it has not the common shape: that says nothing about it.
     #[inline]
     pub(super) fn read<'a>(&mut self, data: &'a [u8]) -> Option<Meaning<'a>> {
-        let mut walk = Walk { data, at: 0, state: State::default(), token: None };
+        let mut walk = Walk { scan: Scan { data, at: 0 }, state: State::default(), token: None };
         let resumed = !self.prefix.is_empty() && data.starts_with(&self.prefix);
         if resumed {
-            walk.at = self.prefix.len();
+            walk.scan.at = self.prefix.len();
             walk.state = self.token.before;
             walk.token_string(self.token.kind)?;
-            if !self.suffix.is_empty() && data[walk.at..] == *self.suffix {
+            if data[walk.scan.at..] == *self.suffix {
                 return self.repeated(&walk).meaning(data);
             }
         } else {
-            walk.open()?;
+            walk.scan.expect(b'{')?;
         }
         walk.run()?;
         let state = walk.state;
@@ -57,7 +58,7 @@ impl Shape {
     fn repeated(&self, walk: &Walk<'_>) -> State {
         let mut model = self.end.model;
         if model.start >= self.prefix.len() {
-            let moved = |at: usize| at - self.token.close + walk.at;
+            let moved = |at: usize| at - self.token.close + walk.scan.at;
             model = Span { start: moved(model.start), end: moved(model.end) };
         }
         State { answer: walk.state.answer, reasoning: walk.state.reasoning, model, ..self.end }
@@ -107,12 +108,8 @@ enum Level {
     Top,
     Choice,
     Delta,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Span {
-    start: usize,
-    end: usize,
+    ToolCall,
+    Function,
 }
 
 /// Everything that the bytes read so far have led to.
@@ -140,6 +137,10 @@ const CONTENT: u16 = 1 << 5;
 const REASONING_CONTENT: u16 = 1 << 6;
 const REASONING: u16 = 1 << 7;
 const REFUSAL: u16 = 1 << 8;
+const TOOL_CALLS: u16 = 1 << 9;
+const FUNCTION: u16 = 1 << 10;
+const NAME: u16 = 1 << 11;
+const ARGUMENTS: u16 = 1 << 12;
 
 impl State {
     /// `None` for a chunk without a choice, or with a model's name that is no UTF-8.
@@ -165,35 +166,35 @@ impl State {
 
 /// One walk through one chunk. Every step returns `None` where the common shape ends.
 struct Walk<'a> {
-    data: &'a [u8],
-    at: usize,
+    scan: Scan<'a>,
     state: State,
     /// The last string of output that was not empty.
     token: Option<Token>,
 }
 
 impl Walk<'_> {
-    fn open(&mut self) -> Option<()> {
-        self.expect(b'{')
-    }
-
     /// From wherever the state says to the end of the chunk.
     fn run(&mut self) -> Option<()> {
         loop {
-            match self.next_byte()? {
+            match self.scan.next_byte()? {
                 b'}' => {
                     self.state.after_member = true;
                     self.state.level = match self.state.level {
+                        Level::Function => Level::ToolCall,
+                        Level::ToolCall => {
+                            self.scan.expect(b']')?;
+                            Level::Delta
+                        }
                         Level::Delta => Level::Choice,
                         Level::Choice => {
-                            self.expect(b']')?;
+                            self.scan.expect(b']')?;
                             Level::Top
                         }
-                        Level::Top => return self.data[self.at..].iter().all(|b| is_space(*b)).then_some(()),
+                        Level::Top => return self.scan.end(),
                     };
                 }
                 b',' if self.state.after_member => {
-                    self.expect(b'"')?;
+                    self.scan.expect(b'"')?;
                     self.member()?;
                 }
                 b'"' if !self.state.after_member => self.member()?,
@@ -204,28 +205,27 @@ impl Walk<'_> {
 
     /// One member of the object at hand, from behind its key's opening quote.
     fn member(&mut self) -> Option<()> {
-        let start = self.at;
-        if self.string()? {
+        let start = self.scan.at;
+        if self.scan.string()? {
             return None; // An escape in a key: it might spell one that matters.
         }
-        let key = &self.data[start..self.at - 1];
-        self.expect(b':')?;
+        let key = &self.scan.data[start..self.scan.at - 1];
+        self.scan.expect(b':')?;
         self.state.after_member = true;
         match self.state.level {
             Level::Top => match key {
                 b"choices" => {
                     self.once(CHOICES)?;
-                    self.expect(b'[')?;
-                    self.enter(Level::Choice)
+                    self.enter_list(Level::Choice)
                 }
                 b"model" => {
                     self.once(MODEL)?;
-                    let (model, escaped) = self.string_or_null()?;
+                    let (model, escaped) = self.scan.string_or_null()?;
                     self.state.model = model;
                     (!escaped).then_some(())
                 }
-                b"error" | b"usage" | b"type" => self.null(),
-                _ => self.scalar(),
+                b"error" | b"usage" | b"type" => self.scan.null(),
+                _ => self.scan.scalar(),
             },
             Level::Choice => match key {
                 b"delta" => {
@@ -234,25 +234,43 @@ impl Walk<'_> {
                 }
                 b"index" => {
                     self.once(INDEX)?;
-                    self.state.index = self.small_number()?;
+                    self.state.index = self.scan.small_number()?;
                     Some(())
                 }
                 b"finish_reason" => {
                     self.once(FINISH_REASON)?;
-                    let (reason, _) = self.string_or_null()?;
+                    let (reason, _) = self.scan.string_or_null()?;
                     self.state.finished = reason.start < reason.end;
                     Some(())
                 }
-                b"logprobs" | b"message" => self.null(),
-                _ => self.scalar(),
+                b"logprobs" | b"message" => self.scan.null(),
+                _ => self.scan.scalar(),
             },
             Level::Delta => match key {
                 b"content" => self.output(CONTENT, Kind::Answer),
                 b"reasoning_content" => self.output(REASONING_CONTENT, Kind::Reasoning),
                 b"reasoning" => self.output(REASONING, Kind::Reasoning),
                 b"refusal" => self.output(REFUSAL, Kind::Answer),
-                b"audio" | b"tool_calls" | b"function_call" => self.null(),
-                _ => self.scalar(),
+                b"tool_calls" => {
+                    self.once(TOOL_CALLS)?;
+                    if self.scan.peek()? == b'[' { self.enter_list(Level::ToolCall) } else { self.scan.null() }
+                }
+                b"audio" | b"function_call" => self.scan.null(),
+                _ => self.scan.scalar(),
+            },
+            Level::ToolCall => match key {
+                b"function" => {
+                    self.once(FUNCTION)?;
+                    self.enter(Level::Function)
+                }
+                b"custom" => self.scan.null(),
+                _ => self.scan.scalar(),
+            },
+            Level::Function => match key {
+                b"name" => self.output(NAME, Kind::Answer),
+                b"arguments" => self.output(ARGUMENTS, Kind::Answer),
+                b"input" => self.scan.null(),
+                _ => self.scan.scalar(),
             },
         }
     }
@@ -263,8 +281,14 @@ impl Walk<'_> {
         first.then_some(())
     }
 
+    /// Enters the first object of a list, which must be its only one.
+    fn enter_list(&mut self, level: Level) -> Option<()> {
+        self.scan.expect(b'[')?;
+        self.enter(level)
+    }
+
     fn enter(&mut self, level: Level) -> Option<()> {
-        self.expect(b'{')?;
+        self.scan.expect(b'{')?;
         self.state.level = level;
         self.state.after_member = false;
         Some(())
@@ -272,159 +296,27 @@ impl Walk<'_> {
 
     fn output(&mut self, key: u16, kind: Kind) -> Option<()> {
         self.once(key)?;
-        if self.peek()? == b'"' {
-            self.at += 1;
+        if self.scan.peek()? == b'"' {
+            self.scan.at += 1;
             return self.token_string(kind);
         }
-        self.null()
+        self.scan.null()
     }
 
     /// A string of output, from behind its opening quote.
     fn token_string(&mut self, kind: Kind) -> Option<()> {
-        let (open, before) = (self.at, self.state);
-        self.string()?;
-        if self.at - 1 > open {
+        let (open, before) = (self.scan.at, self.state);
+        self.scan.string()?;
+        if self.scan.at - 1 > open {
             match kind {
                 Kind::Answer => self.state.answer = true,
                 Kind::Reasoning => self.state.reasoning = true,
             }
-            self.token = Some(Token { open, close: self.at, kind, before });
+            self.token = Some(Token { open, close: self.scan.at, kind, before });
         }
         Some(())
     }
-
-    /// A string's place, and whether it holds escapes. An empty place for `null`.
-    fn string_or_null(&mut self) -> Option<(Span, bool)> {
-        if self.peek()? != b'"' {
-            self.null()?;
-            return Some((Span::default(), false));
-        }
-        self.at += 1;
-        let start = self.at;
-        let escaped = self.string()?;
-        Some((Span { start, end: self.at - 1 }, escaped))
-    }
-
-    /// Passes a string, from behind its opening quote, and says whether it holds escapes. What JSON forbids in one ends
-    /// the walk. UTF-8 is not checked: no byte of a broken sequence looks like a quote, a backslash or a control byte.
-    fn string(&mut self) -> Option<bool> {
-        let mut escaped = false;
-        loop {
-            self.at += plain_length(&self.data[self.at..]);
-            match self.data[self.at..] {
-                [b'"', ..] => {
-                    self.at += 1;
-                    return Some(escaped);
-                }
-                [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => self.at += 2,
-                [b'\\', b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => self.at += 6,
-                _ => return None,
-            }
-            escaped = true;
-        }
-    }
-
-    fn scalar(&mut self) -> Option<()> {
-        match self.peek()? {
-            b'"' => {
-                self.at += 1;
-                self.string().map(|_| ())
-            }
-            b'n' => self.literal(b"null"),
-            b't' => self.literal(b"true"),
-            b'f' => self.literal(b"false"),
-            _ => self.number(),
-        }
-    }
-
-    fn null(&mut self) -> Option<()> {
-        self.peek()?;
-        self.literal(b"null")
-    }
-
-    fn literal(&mut self, literal: &[u8]) -> Option<()> {
-        self.data[self.at..].starts_with(literal).then(|| self.at += literal.len())
-    }
-
-    /// A number without an exponent.
-    fn number(&mut self) -> Option<()> {
-        if self.data.get(self.at) == Some(&b'-') {
-            self.at += 1;
-        }
-        let whole = self.digits()?;
-        if whole.len() > 1 && whole[0] == b'0' {
-            return None;
-        }
-        if self.data.get(self.at) == Some(&b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        Some(())
-    }
-
-    fn small_number(&mut self) -> Option<u32> {
-        self.peek()?;
-        let digits = self.digits()?;
-        if digits.len() > 9 || (digits.len() > 1 && digits[0] == b'0') {
-            return None;
-        }
-        Some(digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0')))
-    }
-
-    /// At least one digit.
-    fn digits(&mut self) -> Option<&[u8]> {
-        let start = self.at;
-        while self.data.get(self.at).is_some_and(u8::is_ascii_digit) {
-            self.at += 1;
-        }
-        (self.at > start).then(|| &self.data[start..self.at])
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.next_byte()? == byte).then_some(())
-    }
-
-    fn next_byte(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    /// The next byte that is no white space, not yet passed.
-    #[inline]
-    fn peek(&mut self) -> Option<u8> {
-        loop {
-            let byte = *self.data.get(self.at)?;
-            if !is_space(byte) {
-                return Some(byte);
-            }
-            self.at += 1;
-        }
-    }
 }
 
-/// JSON's white space.
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
-/// How many bytes come before the first quote, backslash or control byte, eight at a time.
-#[inline]
-fn plain_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    const HIGH: u64 = ONES << 7;
-    // The classic test for a byte below `n` (n ≤ 128): exact for the lowest such byte, which is all that counts here.
-    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & HIGH;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
-        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
-        let found = quote | backslash | below(word, 0x20);
-        if found != 0 {
-            return at * 8 + (found.trailing_zeros() / 8) as usize;
-        }
-    }
-    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-    bytes.len() - rest.len() + rest.iter().position(special).unwrap_or(rest.len())
-}
+#[cfg(test)]
+mod tests;
