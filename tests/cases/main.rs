@@ -5,3 +5,4 @@
 
 mod replay;
 mod table;
+mod wire;

@@ -4,33 +4,30 @@
 //! The byte at offset i arrives i µs after the reply's head, and a read bears the instant of its last byte. So each
 //! mark is known in advance: it is the instant of the read that holds the byte which completes the event.
 
-use std::fmt;
-use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
-use streamgauge::clock::{ReadStamp, Stamped};
+use http_body::Body;
 use streamgauge::measure::intervals::Source;
-use streamgauge::measure::{
-    Anomaly, Answered, Asked, Content, Exchange, Fault, Framing, IntoFault, Meter, Observation, ObservedBody, Outcome,
-    Setup,
-};
+use streamgauge::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Observation, ObservedBody, Outcome};
 use streamgauge::transport::ConnectPhases;
 use streamgauge::wire::Usage;
 
+mod bench;
+mod cuts;
 mod expected;
 mod piece;
+mod scripted;
 
+pub(crate) use cuts::{Pace, Replay};
 pub(crate) use piece::{Piece, event, nothing, reasoning, token, tokens, unreadable};
 
+use bench::{Bench, Counts};
 use expected::Reference;
+use scripted::Scripted;
 
-/// Above this many bytes a body is cut around its line ends only.
-const CUT_EVERYWHERE: usize = 64 * 1024;
 /// So many replays feed the same metrics, which are then read once.
 const REPLAYS_PER_METER: usize = 64;
 
@@ -111,40 +108,9 @@ impl Case {
 
     fn check(&self) {
         let body = Bytes::from(self.bytes());
-        for replays in self.replays(&body).chunks(REPLAYS_PER_METER) {
+        for replays in Replay::all_of(&body).chunks(REPLAYS_PER_METER) {
             self.check_all(&body, replays);
         }
-    }
-
-    /// The body whole, cut in two everywhere, and cut into single bytes: as reads, and as frames of one read.
-    fn replays(&self, body: &[u8]) -> Vec<Replay> {
-        let length = body.len();
-        let cuts = self.cuts(body);
-        // One byte at a time; where that is too much, every cut at once.
-        let mut start = 0;
-        let ends = cuts.iter().copied().chain([length]);
-        let crumbs: Vec<_> = ends.map(|end| std::mem::replace(&mut start, end)..end).collect();
-        let mut replays = vec![Replay::patient([vec![0..length]])];
-        for frames in cuts.into_iter().map(|cut| vec![0..cut, cut..length]).chain([crumbs]) {
-            let reads: Vec<_> = frames.iter().map(|frame| vec![frame.clone()]).collect();
-            replays.push(Replay { reads: reads.clone(), pace: Pace::Hasty });
-            replays.push(Replay { reads, pace: Pace::Patient });
-            replays.push(Replay::patient([frames]));
-        }
-        replays
-    }
-
-    /// Where the body is cut in two.
-    fn cuts(&self, body: &[u8]) -> Vec<usize> {
-        if body.len() <= CUT_EVERYWHERE {
-            return (1..body.len()).collect();
-        }
-        let line_ends = (0..body.len()).filter(|at| matches!(body[*at], b'\r' | b'\n'));
-        let around = line_ends.flat_map(|at| at.saturating_sub(1)..=at + 2);
-        let mut cuts: Vec<_> = around.filter(|cut| (1..body.len()).contains(cut)).collect();
-        cuts.sort_unstable();
-        cuts.dedup();
-        cuts
     }
 
     /// Plays the body in these ways and checks everything.
@@ -199,7 +165,7 @@ impl Case {
             ("finish", marks.finish, reference.finish),
         ];
         for (name, mark, read) in instants {
-            let expected = read.map(|read| seen.head + micros(ends[read] - 1));
+            let expected = read.map(|read| seen.head + arrival(ends[read] - 1));
             assert_eq!(mark, expected, "{name}: {replay}");
         }
     }
@@ -208,8 +174,8 @@ impl Case {
     fn is_abrupt(&self) -> bool {
         match self.end {
             End::Reset | End::Truncated => true,
-            End::Silence => self.told.outcome != Outcome::Ok,
-            End::Whole => self.close_delimited && self.told.outcome != Outcome::Ok,
+            End::Silence => self.told.outcome == Outcome::Timeout,
+            End::Whole => self.close_delimited && self.told.outcome == Outcome::Truncated,
             End::ClientLeaves => false,
         }
     }
@@ -241,84 +207,9 @@ impl Case {
     }
 }
 
-/// A meter and the exchanges it tells of.
-struct Bench {
-    meter: Arc<Meter>,
-    backend: Arc<str>,
-    exchanges: Arc<Mutex<Vec<Exchange>>>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let exchanges: Arc<Mutex<Vec<Exchange>>> = Arc::default();
-        let kept = exchanges.clone();
-        let listener = Box::new(move |exchange: &Exchange| kept.lock().unwrap().push(exchange.clone()));
-        let backend: Arc<str> = "upstream".into();
-        let setup = Setup { backends: vec![(backend.clone(), 8, vec!["m".into()])], objectives: Vec::new() };
-        Self { meter: Arc::new(Meter::new(setup, vec![listener])), backend, exchanges }
-    }
-
-    /// What the metrics say.
-    fn counts(&self) -> Counts {
-        let text = self.meter.render();
-        let itl = |timing| sample(&text, "streamgauge_inter_token_latency_seconds_count", timing);
-        Counts {
-            ttft: sample(&text, "streamgauge_time_to_first_token_seconds_count", r#"vantage="upstream""#),
-            exact: itl(r#"timing="exact""#),
-            coalesced: itl(r#"timing="coalesced""#),
-            token_events: sample(&text, "streamgauge_token_events_total", ""),
-            events: sample(&text, "streamgauge_events_per_read_sum", ""),
-            reads: sample(&text, "streamgauge_events_per_read_count", ""),
-        }
-    }
-}
-
-/// Counts as the metrics have them.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    ttft: u64,
-    exact: u64,
-    coalesced: u64,
-    token_events: u64,
-    events: u64,
-    /// Reads that completed at least one event.
-    reads: u64,
-}
-
-impl Counts {
-    fn add(&mut self, ttft: u64, reference: &Reference) {
-        self.ttft += ttft;
-        self.exact += reference.exact;
-        self.coalesced += reference.coalesced;
-        self.token_events += reference.token_events;
-        self.events += reference.events;
-        self.reads += reference.reads;
-    }
-}
-
-/// One way of cutting a body.
-pub(crate) struct Replay {
-    /// Reads, each a list of frames.
-    pub(crate) reads: Vec<Vec<Range<usize>>>,
-    pub(crate) pace: Pace,
-}
-
-impl Replay {
-    fn patient(reads: impl IntoIterator<Item = Vec<Range<usize>>>) -> Self {
-        Self { reads: reads.into_iter().collect(), pace: Pace::Patient }
-    }
-
-    /// The offset behind each read's last byte.
-    fn ends(&self) -> Vec<usize> {
-        self.reads.iter().map(|frames| frames.last().expect("a frame").end).collect()
-    }
-}
-
-impl fmt::Display for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} reads, {:?}", self.reads.len(), self.pace)?;
-        if self.reads.len() <= 4 { write!(f, ", {:?}", self.reads) } else { Ok(()) }
-    }
+/// When the byte at `offset` arrives, after the head.
+fn arrival(offset: usize) -> Duration {
+    Duration::from_micros(offset as u64)
 }
 
 /// A case whose expectations are stated, and can still be added to.
@@ -374,103 +265,4 @@ fn drain(observed: &mut ObservedBody<Scripted>, leave: bool) -> (Vec<u8>, bool) 
 
 fn observed_all(observed: &ObservedBody<Scripted>) -> bool {
     observed.size_hint().exact() == Some(0)
-}
-
-fn sample(text: &str, name: &str, label: &str) -> u64 {
-    let line = text.lines().find(|line| line.starts_with(name) && line.contains(label));
-    let value = line.and_then(|line| line.rsplit(' ').next());
-    value.map_or(0, |value| value.parse().expect("a whole number"))
-}
-
-fn micros(offset: usize) -> Duration {
-    Duration::from_micros(offset as u64)
-}
-
-/// Whether the body has to wait between two reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Between two reads nothing is at hand.
-    Patient,
-    /// The next read's bytes are at hand at once, and the last frame says that none follows.
-    Hasty,
-}
-
-enum Act {
-    Frame(Bytes, ReadStamp),
-    Wait,
-}
-
-/// An upstream's body that comes as it is told to.
-struct Scripted {
-    acts: std::vec::IntoIter<Act>,
-    stamp: Option<ReadStamp>,
-    end: End,
-    knows_length: bool,
-}
-
-impl Scripted {
-    fn new(body: &Bytes, replay: &Replay, head: Instant, end: End, knows_length: bool) -> Self {
-        let mut acts = Vec::new();
-        for (number, frames) in (1..).zip(&replay.reads) {
-            let last = frames.last().expect("a frame").end - 1;
-            let stamp = ReadStamp { at: head + micros(last), number };
-            acts.extend(frames.iter().map(|range| Act::Frame(body.slice(range.clone()), stamp)));
-            if replay.pace == Pace::Patient {
-                acts.push(Act::Wait);
-            }
-        }
-        Self { acts: acts.into_iter(), stamp: None, end, knows_length }
-    }
-}
-
-impl Body for Scripted {
-    type Data = Bytes;
-    type Error = Break;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Break>>> {
-        let this = self.get_mut();
-        match this.acts.next() {
-            Some(Act::Frame(bytes, stamp)) => {
-                this.stamp = Some(stamp);
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
-            Some(Act::Wait) => Poll::Pending,
-            None => match this.end {
-                End::Whole => Poll::Ready(None),
-                End::ClientLeaves => Poll::Pending,
-                End::Reset => Poll::Ready(Some(Err(Break(Fault::Reset)))),
-                End::Truncated => Poll::Ready(Some(Err(Break(Fault::Truncated)))),
-                End::Silence => Poll::Ready(Some(Err(Break(Fault::Timeout)))),
-            },
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.knows_length && self.acts.len() == 0
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        if self.acts.len() == 0 { http_body::SizeHint::with_exact(0) } else { http_body::SizeHint::default() }
-    }
-}
-
-impl Stamped for Scripted {
-    fn stamp(&self) -> Option<ReadStamp> {
-        self.stamp
-    }
-}
-
-/// The upstream's body broke.
-struct Break(Fault);
-
-impl fmt::Display for Break {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the upstream broke off: {:?}", self.0)
-    }
-}
-
-impl IntoFault for Break {
-    fn fault(&self) -> Fault {
-        self.0
-    }
 }

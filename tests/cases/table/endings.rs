@@ -59,9 +59,20 @@ fn eof_with_neither_finish_reason_nor_done() {
 
 #[test]
 fn a_body_that_only_its_connection_ends() {
-    let mut case = two_words([stop(), done()]);
+    for rest in [vec![stop(), done()], vec![stop()]] {
+        let mut case = two_words(rest);
+        case.close_delimited = true;
+        case.tells(OK, 1, 1, from_events(2)).under_every_cut();
+    }
+    // The end marker is the upstream's word that nothing follows: no break, though nothing confirms the answer.
+    let mut case = two_words([done()]);
     case.close_delimited = true;
-    case.tells(OK, 1, 1, from_events(2)).under_every_cut();
+    case.tells(Outcome::Unconfirmed, 1, 1, from_events(2)).under_every_cut();
+    // Its last event lacks the blank line, and yet it is the last.
+    let stop = stop().bytes;
+    let mut case = two_words([nothing(&stop[..stop.len() - 2]).finishing()]);
+    case.close_delimited = true;
+    case.tells(OK, 1, 1, from_events(2)).anomaly(Anomaly::UnterminatedEvent, 1).under_every_cut();
 }
 
 #[test]

@@ -14,11 +14,13 @@ mod odd;
 const OK: Outcome = Outcome::Ok;
 
 /// N counted from token events.
+#[allow(clippy::unnecessary_wraps)] // what cases state
 fn from_events(count: u64) -> Option<(u64, Source)> {
     Some((count, Source::Events))
 }
 
 /// N as usage gives it.
+#[allow(clippy::unnecessary_wraps)] // what cases state
 fn from_usage(count: u64) -> Option<(u64, Source)> {
     Some((count, Source::Usage))
 }
