@@ -1,12 +1,13 @@
 //! The reply's body as the client's connection sees it: the same frames, observed.
 //!
 //! Invariant: every frame passes as it came and at once. The end is told exactly once: at the last frame, `None`, an
-//! error, or `Drop`.
+//! error, or `Drop`. An error waits until the client's socket has accepted what came before it: hyper drops what it has
+//! not written when a body fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub struct ObservedBody<B> {
     /// The last frame said that none follows.
     whole: bool,
     over: bool,
+    /// The error that is still to be told.
+    cut_off: Option<CutOff>,
 }
 
 struct EventAlarm {
@@ -55,11 +58,12 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         // With no byte to come there may be no write to wait for.
         let whole = inner.is_end_stream();
         let in_writing = client.is_some() && !whole;
-        let watch = Arc::new(Watch(Mutex::new(Watched { observation, in_writing, ending: None })));
+        let watched = Watched { observation, in_writing, unflushed: true, on_flush: None, ending: None };
+        let watch = Arc::new(Watch(Mutex::new(watched)));
         if let Some(io) = client.filter(|_| in_writing) {
             io.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, alarm: None, whole, over: false }
+        Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None }
     }
 
     /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
@@ -97,19 +101,39 @@ impl<B> ObservedBody<B> {
         Poll::Pending
     }
 
-    /// Ends the reply because its source fell silent: a whole answer then ends in order, any other abruptly.
-    fn fell_silent(&mut self, reason: String) -> Option<Result<Frame<Bytes>, CutOff>> {
-        let ended = self.is_answer_complete() == Some(true);
-        self.end(Ending::Broken(Fault::Timeout));
-        if ended { None } else { Some(Err(CutOff(reason))) }
+    /// Ends the reply because its source fell silent: an answer that had come to its end ends in order, any other
+    /// abruptly.
+    fn fell_silent(&mut self, cx: &Context<'_>, reason: String) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        let ending = Ending::Broken(Fault::Timeout);
+        if self.breaks_off(ending) {
+            return self.cut_off(cx, ending, reason);
+        }
+        self.end(ending);
+        Poll::Ready(None)
     }
 
-    /// Whether what came so far is a whole answer; `None` when it is no stream of events.
-    fn is_answer_complete(&self) -> Option<bool> {
-        self.watch.with(|watched| {
-            watched.observation.think();
-            watched.observation.is_events().then(|| watched.observation.is_complete())
-        })
+    /// Whether an end of this kind leaves the client with half an answer.
+    fn breaks_off(&self, ending: Ending) -> bool {
+        self.watch.with(|watched| watched.observation.breaks_off(ending))
+    }
+
+    fn cut_off(
+        &mut self,
+        cx: &Context<'_>,
+        ending: Ending,
+        reason: String,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        self.end(ending);
+        self.cut_off = Some(CutOff(reason));
+        self.poll_cut_off(cx)
+    }
+
+    /// The error, once all that came before it was written.
+    fn poll_cut_off(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        if self.watch.with(|watched| watched.waits_for_flush(cx)) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.cut_off.take().map(Err))
     }
 }
 
@@ -120,14 +144,14 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let this = self.get_mut();
         if this.over {
-            return Poll::Ready(None);
+            return this.poll_cut_off(cx);
         }
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         if polled.is_pending() {
             this.watch.with(Watched::drained);
             let limit = ready!(this.poll_alarm(cx));
             let reason = format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis());
-            return Poll::Ready(this.fell_silent(reason));
+            return this.fell_silent(cx, reason);
         }
         match ready!(polled) {
             Some(Ok(frame)) => {
@@ -140,16 +164,17 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
             }
             Some(Err(error)) => {
                 if error.fault() == Fault::Timeout {
-                    return Poll::Ready(this.fell_silent(error.to_string()));
+                    return this.fell_silent(cx, error.to_string());
                 }
-                this.end(Ending::Broken(error.fault()));
-                Poll::Ready(Some(Err(CutOff(error.to_string()))))
+                this.cut_off(cx, Ending::Broken(error.fault()), error.to_string())
             }
             None => {
-                let half = this.close_delimited && this.is_answer_complete() == Some(false);
+                if this.close_delimited && this.breaks_off(Ending::Whole) {
+                    let reason = "the upstream closed the connection before the end of its answer";
+                    return this.cut_off(cx, Ending::Whole, reason.to_owned());
+                }
                 this.end(Ending::Whole);
-                let reason = "the upstream closed the connection before the end of its answer";
-                Poll::Ready(half.then(|| Err(CutOff(reason.to_owned()))))
+                Poll::Ready(None)
             }
         }
     }
@@ -177,6 +202,10 @@ struct Watched {
     observation: Observation,
     /// Frames go to a socket that tells when it has accepted them, and still may.
     in_writing: bool,
+    /// The reply's head or a frame was handed over after the socket had last accepted everything.
+    unflushed: bool,
+    /// Who waits for the socket to accept everything.
+    on_flush: Option<Waker>,
     /// The body's end, while its last bytes are still to be written.
     ending: Option<Ending>,
 }
@@ -199,10 +228,18 @@ impl Watch {
 
 impl Watched {
     fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
+        self.unflushed = true;
         self.observation.passes(bytes, stamp);
         if !self.in_writing {
             self.observation.think();
         }
+    }
+
+    /// Whether something handed over is still to be written; the task of `cx` is woken when that has changed.
+    fn waits_for_flush(&mut self, cx: &Context<'_>) -> bool {
+        let waits = self.in_writing && self.unflushed;
+        self.on_flush = waits.then(|| cx.waker().clone());
+        waits
     }
 
     fn drained(&mut self) {
@@ -247,6 +284,10 @@ impl WriteListener for Watch {
         self.with(|watched| {
             watched.observation.think();
             watched.observation.written(total, at, true);
+            watched.unflushed = false;
+            if let Some(waiting) = watched.on_flush.take() {
+                waiting.wake();
+            }
             !watched.settle(at)
         })
     }

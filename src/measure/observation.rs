@@ -247,10 +247,17 @@ impl Observation {
         self.outcome = Some(outcome);
     }
 
-    /// Whether the reply so far amounts to a whole answer.
-    pub(super) fn is_complete(&self) -> bool {
-        let said = self.said();
-        said.finished || (said.done && said.finished_seen)
+    /// Ends as [`Observation::ended`] does. Returns whether the client is left with half an answer, and must be able to
+    /// tell: one that was marked as ended, or an error, is none.
+    pub(super) fn breaks_off(&mut self, ending: Ending) -> bool {
+        self.ended(ending);
+        match ending {
+            Ending::Whole => self.outcome == Some(Outcome::Truncated),
+            Ending::Broken(_) | Ending::Dropped => {
+                let ended = matches!(self.outcome, Some(Outcome::Ok | Outcome::Unconfirmed | Outcome::InbandError));
+                !(self.is_events() && ended)
+            }
+        }
     }
 
     /// Whether the reply turned out to be a stream of events.

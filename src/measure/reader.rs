@@ -191,7 +191,11 @@ impl Events {
                 timeline.event(&meaning, stamp);
             }
             Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
-            Item::Oversized => timeline.unreadable(stamp),
+            Item::Oversized => {
+                // It was too large to be heard, and never became an event that could hide others.
+                timeline.anomalies.add(Anomaly::OversizedEvent);
+                timeline.anomalies.add(Anomaly::UnterminatedEvent);
+            }
             Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
         });
     }

@@ -1,0 +1,268 @@
+//! Replays one reply through the observed body, however its bytes are cut, and holds what came out against what a
+//! reader of the definitions would say.
+//!
+//! The byte at offset i arrives i µs after the reply's head, and a read bears the instant of its last byte. So each
+//! mark is known in advance: it is the instant of the read that holds the byte which completes the event.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body;
+use streamgauge::measure::intervals::Source;
+use streamgauge::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Observation, ObservedBody, Outcome};
+use streamgauge::transport::ConnectPhases;
+use streamgauge::wire::Usage;
+
+mod bench;
+mod cuts;
+mod expected;
+mod piece;
+mod scripted;
+
+pub(crate) use cuts::{Pace, Replay};
+pub(crate) use piece::{Piece, event, nothing, reasoning, token, tokens, unreadable};
+
+use bench::{Bench, Counts};
+use expected::Reference;
+use scripted::Scripted;
+
+/// So many replays feed the same metrics, which are then read once.
+const REPLAYS_PER_METER: usize = 64;
+
+/// A reply, and what must be told of it.
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) status: u16,
+    pub(crate) content: Content,
+    /// `stream: true` was asked for.
+    pub(crate) stream: bool,
+    /// `n`, the choices asked for.
+    pub(crate) choices: u32,
+    pub(crate) end: End,
+    /// Only the connection's end ends the body.
+    pub(crate) close_delimited: bool,
+    pub(crate) told: Told,
+}
+
+/// How the reply ends behind its last byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// HTTP says that it is whole.
+    Whole,
+    /// The upstream resets the connection.
+    Reset,
+    /// The upstream closes the connection too early.
+    Truncated,
+    /// The upstream says nothing for too long.
+    Silence,
+    /// The client goes away.
+    ClientLeaves,
+}
+
+/// What must be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) outcome: Outcome,
+    /// How many TTFTs are counted: one or none.
+    pub(crate) ttft: u64,
+    /// How many ITLs are counted.
+    pub(crate) itl: u64,
+    /// N and its source.
+    pub(crate) output: Option<(u64, Source)>,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) anomalies: Vec<(Anomaly, u32)>,
+}
+
+/// A stream in answer to `stream: true`, whole; what is told of it is still to be stated.
+pub(crate) fn stream(pieces: impl IntoIterator<Item = Piece>) -> Case {
+    Case {
+        pieces: pieces.into_iter().collect(),
+        status: 200,
+        content: Content::Events,
+        stream: true,
+        choices: 1,
+        end: End::Whole,
+        close_delimited: false,
+        told: Told { outcome: Outcome::Ok, ttft: 0, itl: 0, output: None, usage: None, anomalies: Vec::new() },
+    }
+}
+
+impl Case {
+    pub(crate) fn ending(mut self, end: End) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// States what must be told.
+    pub(crate) fn tells(mut self, outcome: Outcome, ttft: u64, itl: u64, output: Option<(u64, Source)>) -> Checked {
+        self.told = Told { outcome, ttft, itl, output, usage: None, anomalies: Vec::new() };
+        Checked(self)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect()
+    }
+
+    fn check(&self) {
+        let body = Bytes::from(self.bytes());
+        for replays in Replay::all_of(&body).chunks(REPLAYS_PER_METER) {
+            self.check_all(&body, replays);
+        }
+    }
+
+    /// Plays the body in these ways and checks everything.
+    pub(crate) fn check_all(&self, body: &Bytes, replays: &[Replay]) {
+        let bench = Bench::new();
+        let mut expected = Counts::default();
+        for replay in replays {
+            let reference = Reference::of(&self.pieces, &replay.ends(), self.status);
+            let seen = self.play(&bench, body, replay);
+            self.check_exchange(&seen, &reference, body, replay);
+            expected.add(self.told.ttft, &reference);
+        }
+        let counts = bench.counts();
+        match replays {
+            [only] => {
+                assert_eq!(counts, expected, "{only}");
+                assert_eq!(counts.exact + counts.coalesced, self.told.itl, "ITLs: {only}");
+            }
+            // Reading the metrics is the dear part of a replay, so many share one reading, until it is wrong.
+            many if counts != expected || counts.exact + counts.coalesced != self.told.itl * many.len() as u64 => {
+                for replay in many {
+                    self.check_all(body, std::slice::from_ref(replay));
+                }
+                panic!("one by one the counts are right, together they are {counts:?} and not {expected:?}");
+            }
+            _ => {}
+        }
+    }
+
+    fn check_exchange(&self, seen: &Seen, reference: &Reference, body: &[u8], replay: &Replay) {
+        assert!(seen.forwarded == *body, "the client got other bytes: {replay}");
+        assert_eq!(seen.abrupt, self.is_abrupt(), "how the client's stream ends: {replay}");
+        let exchange = &seen.exchange;
+        let told = Told {
+            outcome: exchange.outcome,
+            // These are counted by the metrics.
+            ttft: self.told.ttft,
+            itl: self.told.itl,
+            output: exchange.output.map(|output| (output.count, output.source)),
+            usage: exchange.usage,
+            anomalies: exchange.anomalies.seen().collect(),
+        };
+        assert_eq!(told, self.told, "{replay}");
+        assert_eq!(exchange.token_events, reference.token_events, "token events: {replay}");
+        let ends = replay.ends();
+        let marks = &exchange.marks;
+        let instants = [
+            ("first_event", marks.first_event, reference.first_event),
+            ("first_token", marks.first_token, reference.first_token),
+            ("first_answer", marks.first_answer, reference.first_answer),
+            ("last_token", marks.last_token, reference.last_token),
+            ("finish", marks.finish, reference.finish),
+        ];
+        for (name, mark, read) in instants {
+            let expected = read.map(|read| seen.head + arrival(ends[read] - 1));
+            assert_eq!(mark, expected, "{name}: {replay}");
+        }
+    }
+
+    /// Whether the client must be able to tell that its answer broke off.
+    fn is_abrupt(&self) -> bool {
+        match self.end {
+            End::Reset | End::Truncated => true,
+            End::Silence => self.told.outcome == Outcome::Timeout,
+            End::Whole => self.close_delimited && self.told.outcome == Outcome::Truncated,
+            End::ClientLeaves => false,
+        }
+    }
+
+    fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay) -> Seen {
+        let accepted = Instant::now();
+        let head = accepted + Duration::from_millis(5);
+        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted);
+        let asked = Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, tag: None };
+        observation.asked(accepted + Duration::from_millis(1), asked);
+        observation.routed(&bench.backend);
+        observation.answered(Answered {
+            status: self.status,
+            content: self.content,
+            framing: Framing::Chunked,
+            sent: Some(accepted + Duration::from_millis(3)),
+            head,
+            connect: ConnectPhases::default(),
+            reused: false,
+        });
+        let knows_length = replay.pace == Pace::Hasty && self.end == End::Whole && !self.close_delimited;
+        let scripted = Scripted::new(body, replay, head, self.end, knows_length);
+        let mut observed = ObservedBody::new(scripted, observation, None, self.close_delimited);
+        let (forwarded, abrupt) = drain(&mut observed, self.end == End::ClientLeaves);
+        drop(observed);
+        let mut told = bench.exchanges.lock().unwrap();
+        assert_eq!(told.len(), 1, "an exchange is told once: {replay}");
+        Seen { forwarded, abrupt, head, exchange: told.remove(0) }
+    }
+}
+
+/// When the byte at `offset` arrives, after the head.
+fn arrival(offset: usize) -> Duration {
+    Duration::from_micros(offset as u64)
+}
+
+/// A case whose expectations are stated, and can still be added to.
+#[must_use]
+pub(crate) struct Checked(Case);
+
+impl Checked {
+    pub(crate) fn usage(mut self, usage: Usage) -> Self {
+        self.0.told.usage = Some(usage);
+        self
+    }
+
+    pub(crate) fn anomaly(mut self, kind: Anomaly, count: u32) -> Self {
+        self.0.told.anomalies.push((kind, count));
+        self
+    }
+
+    /// Checks it under every cut, and hands the case back for more.
+    pub(crate) fn under_every_cut(self) -> Case {
+        self.0.check();
+        self.0
+    }
+}
+
+/// What came out of one replay, besides counts.
+struct Seen {
+    forwarded: Vec<u8>,
+    abrupt: bool,
+    head: Instant,
+    exchange: Exchange,
+}
+
+/// Reads the body as a connection would. Returns its bytes and whether it ended in an error.
+fn drain(observed: &mut ObservedBody<Scripted>, leave: bool) -> (Vec<u8>, bool) {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut forwarded = Vec::new();
+    loop {
+        match Pin::new(&mut *observed).poll_frame(&mut cx) {
+            Poll::Pending if leave && observed_all(observed) => return (forwarded, false),
+            // Like hyper's server, which drops a body of known length with its last byte.
+            Poll::Ready(Some(Ok(frame))) => {
+                forwarded.extend_from_slice(&frame.into_data().expect("data"));
+                if observed.is_end_stream() {
+                    return (forwarded, false);
+                }
+            }
+            Poll::Pending => {}
+            Poll::Ready(Some(Err(_))) => return (forwarded, true),
+            Poll::Ready(None) => return (forwarded, false),
+        }
+    }
+}
+
+fn observed_all(observed: &ObservedBody<Scripted>) -> bool {
+    observed.size_hint().exact() == Some(0)
+}
