@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -41,6 +41,8 @@ pub struct ObservedBody<B> {
     /// The last frame said that none follows.
     whole: bool,
     over: bool,
+    /// The reply is to be cut off, once what came before has reached the client's socket.
+    cut: Option<CutOff>,
 }
 
 struct EventAlarm {
@@ -55,11 +57,17 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         // With no byte to come there may be no write to wait for.
         let whole = inner.is_end_stream();
         let in_writing = client.is_some() && !whole;
-        let watch = Arc::new(Watch(Mutex::new(Watched { observation, in_writing, ending: None })));
+        let watch = Arc::new(Watch(Mutex::new(Watched {
+            observation,
+            in_writing,
+            unwritten: in_writing,
+            waits: None,
+            ending: None,
+        })));
         if let Some(io) = client.filter(|_| in_writing) {
             io.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, alarm: None, whole, over: false }
+        Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut: None }
     }
 
     /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
@@ -98,10 +106,27 @@ impl<B> ObservedBody<B> {
     }
 
     /// Ends the reply because its source fell silent: a whole answer then ends in order, any other abruptly.
-    fn fell_silent(&mut self, reason: String) -> Option<Result<Frame<Bytes>, CutOff>> {
+    fn fell_silent(&mut self, reason: String, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let ended = self.is_answer_complete() == Some(true);
         self.end(Ending::Broken(Fault::Timeout));
-        if ended { None } else { Some(Err(CutOff(reason))) }
+        if ended { Poll::Ready(None) } else { self.cut_off(reason, cx) }
+    }
+
+    /// Ends the reply abruptly.
+    fn cut_off(&mut self, reason: String, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        self.cut = Some(CutOff(reason));
+        self.poll_cut(cx)
+    }
+
+    /// Yields the error that cuts the reply off. hyper drops whatever it has not written when a body fails, so the
+    /// error waits until the client's socket has accepted all that came before it.
+    fn poll_cut(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        let waits = self.watch.with(|watched| {
+            let waits = watched.in_writing && watched.unwritten;
+            watched.waits = waits.then(|| cx.waker().clone());
+            waits
+        });
+        if waits { Poll::Pending } else { Poll::Ready(self.cut.take().map(Err)) }
     }
 
     /// Whether what came so far is a whole answer; `None` when it is no stream of events.
@@ -119,6 +144,9 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let this = self.get_mut();
+        if this.cut.is_some() {
+            return this.poll_cut(cx);
+        }
         if this.over {
             return Poll::Ready(None);
         }
@@ -127,7 +155,7 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
             this.watch.with(Watched::drained);
             let limit = ready!(this.poll_alarm(cx));
             let reason = format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis());
-            return Poll::Ready(this.fell_silent(reason));
+            return this.fell_silent(reason, cx);
         }
         match ready!(polled) {
             Some(Ok(frame)) => {
@@ -140,16 +168,19 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
             }
             Some(Err(error)) => {
                 if error.fault() == Fault::Timeout {
-                    return Poll::Ready(this.fell_silent(error.to_string()));
+                    return this.fell_silent(error.to_string(), cx);
                 }
                 this.end(Ending::Broken(error.fault()));
-                Poll::Ready(Some(Err(CutOff(error.to_string()))))
+                this.cut_off(error.to_string(), cx)
             }
             None => {
                 let half = this.close_delimited && this.is_answer_complete() == Some(false);
                 this.end(Ending::Whole);
+                if !half {
+                    return Poll::Ready(None);
+                }
                 let reason = "the upstream closed the connection before the end of its answer";
-                Poll::Ready(half.then(|| Err(CutOff(reason.to_owned()))))
+                this.cut_off(reason.to_owned(), cx)
             }
         }
     }
@@ -177,6 +208,10 @@ struct Watched {
     observation: Observation,
     /// Frames go to a socket that tells when it has accepted them, and still may.
     in_writing: bool,
+    /// Something was handed over for writing, the head at first, and no flush has come since.
+    unwritten: bool,
+    /// Who waits for that flush.
+    waits: Option<Waker>,
     /// The body's end, while its last bytes are still to be written.
     ending: Option<Ending>,
 }
@@ -199,6 +234,7 @@ impl Watch {
 
 impl Watched {
     fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
+        self.unwritten = true;
         self.observation.passes(bytes, stamp);
         if !self.in_writing {
             self.observation.think();
@@ -245,6 +281,10 @@ impl WriteListener for Watch {
 
     fn flushed(&self, total: u64, at: Instant) -> bool {
         self.with(|watched| {
+            watched.unwritten = false;
+            if let Some(waker) = watched.waits.take() {
+                waker.wake();
+            }
             watched.observation.think();
             watched.observation.written(total, at, true);
             !watched.settle(at)
@@ -258,3 +298,6 @@ impl WriteListener for Watch {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
