@@ -29,7 +29,7 @@ pub enum StartError {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// A listener cannot be bound.
-    #[error("server.{key}: cannot listen on {address}: {error}; {}", next_step(error))]
+    #[error("server.{key}: {}", self.problem())]
     Bind {
         /// The configuration key.
         key: &'static str,
@@ -42,6 +42,26 @@ pub enum StartError {
     /// A thread or runtime cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
+}
+
+impl StartError {
+    /// The configuration key at fault, from the top. `None` where none is.
+    pub fn key(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::Backend(BackendError { name, error }) => Some(vec!["backend", name, error.key()]),
+            Self::Bind { key, .. } => Some(vec!["server", key]),
+            Self::Thread(_) => None,
+        }
+    }
+
+    /// What is wrong, without the key.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Backend(BackendError { error, .. }) => error.to_string(),
+            Self::Bind { address, error, .. } => format!("cannot listen on {address}: {error}; {}", next_step(error)),
+            Self::Thread(error) => error.to_string(),
+        }
+    }
 }
 
 fn next_step(error: &io::Error) -> &'static str {

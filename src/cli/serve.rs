@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::running::Running;
+use super::running::{Running, StartError};
 use super::{Failed, LogArgs, logging};
 use crate::config::{BackendKind, Config, OpenAi};
 
@@ -47,7 +47,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
         tracing::warn!("{warning}");
     }
     let signals = Signals::new().map_err(Failed::running)?;
-    let running = Running::start(&config, vec![log.access_log(format)]).map_err(Failed::configuration)?;
+    let running = Running::start(&config, vec![log.access_log(format)]).map_err(|error| blamed(args, &error))?;
     announce(&config, &running);
     let name = signals.wait();
     tracing::info!(signal = name, "stopping: open requests may finish");
@@ -56,6 +56,21 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
         tracing::warn!(connections = cut, "drain_timeout_ms is over: connections were cut off");
     }
     Ok(())
+}
+
+/// Names what cannot be put to use: the flag, or the file, line and key.
+fn blamed(args: &ServeArgs, error: &StartError) -> Failed {
+    let Some(key) = error.key() else { return Failed::running(error) };
+    let flag = match key[..] {
+        ["server", "listen"] => args.listen.map(|_| "--listen"),
+        ["server", "admin"] => args.admin.map(|_| "--admin"),
+        _ => None,
+    };
+    match (flag, &args.config) {
+        (Some(flag), _) => Failed::configuration(format!("{flag}: {}", error.problem())),
+        (None, Some(path)) => Failed::configuration(Config::error_at(path, &key, &error.problem())),
+        (None, None) => Failed::configuration(error),
+    }
 }
 
 fn announce(config: &Config, running: &Running) {

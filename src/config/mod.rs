@@ -24,6 +24,8 @@ pub use base_url::{BadUrl, BaseUrl};
 pub use error::ConfigError;
 pub use secret::{NotHeaderSafe, Secret};
 
+use section::Source;
+
 /// Everything a configuration says, with defaults filled in.
 ///
 /// Relative paths in it are relative to the working directory.
@@ -167,6 +169,15 @@ impl Config {
         // MLPerf Inference's limits for Llama-2-70B.
         config.slos = vec![target("interactive", 450, 40), target("server", 2000, 200)];
         Ok(config)
+    }
+
+    /// An error about a key, given from the top, that shows only when the configuration is put to use: a port in use,
+    /// a certificate that cannot be read. The file is read once more for the line.
+    pub fn error_at(path: &Path, key: &[&str], problem: &str) -> ConfigError {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let line = read::line_of(Source { name: &name, text: &text }, key);
+        ConfigError::new(&name, line, &key.join("."), problem)
     }
 
     /// The backend a route leads to.

@@ -50,6 +50,13 @@ pub(super) fn config(name: &str, text: &str, env: Env<'_>) -> Result<Config, Con
     Ok(config)
 }
 
+/// The line on which a key is given, from 1. `None` where it is not.
+pub(super) fn line_of(source: Source<'_>, key: &[&str]) -> Option<usize> {
+    let document = source.parse().ok()?;
+    let node = key.iter().try_fold(Node::root(source, &document), |node, name| node.get(name))?;
+    Some(node.line())
+}
+
 fn server(node: &Node<'_>) -> Result<Server, ConfigError> {
     const ADDRESS: &str = "an IP address and a port, such as \"127.0.0.1:8484\" or \"[::1]:8484\"";
     const ORIGINS: &str = "an array of origins, such as [\"https://chat.example.org\"]";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
@@ -193,15 +193,21 @@ impl Proxy {
         })
     }
 
-    async fn read_body(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Refusal> {
+    async fn read_body(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
         let limit = self.site.server.max_body_bytes;
         let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > limit as u64) {
+            if !headers.contains_key(EXPECT) {
+                discard(body);
+            }
             return Err(Refusal::TooLarge { limit });
         }
-        match Limited::new(body, limit).collect().await {
+        match Limited::new(&mut body, limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit }),
+            Err(error) if error.is::<LengthLimitError>() => {
+                discard(body);
+                Err(Refusal::TooLarge { limit })
+            }
             Err(_) => Err(Refusal::ClientBody),
         }
     }
@@ -212,6 +218,15 @@ impl Proxy {
             upstream.sweep();
         }
     }
+}
+
+/// Reads what is left of a refused body and drops it. Many clients read no answer before they have sent everything, and
+/// closing over unread bytes resets the connection, which destroys the answer (RFC 9112, section 9.6).
+fn discard(mut body: Incoming) {
+    /// Who sends for longer is not waiting for an answer.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let reading = async move { while let Some(Ok(_)) = body.frame().await {} };
+    tokio::spawn(tokio::time::timeout(PATIENCE, reading));
 }
 
 /// Passes an upstream's reply on and tells the observation what to expect of it.

@@ -34,7 +34,7 @@ pub struct Site {
 
 /// A backend that cannot be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("backend.{name}: {error}")]
+#[error("backend.{name}.{}: {error}", error.key())]
 pub struct BackendError {
     /// The backend's name.
     pub name: Arc<str>,

@@ -11,6 +11,7 @@ use streamgauge::backend::sim::{
     Departure, End, Entry, Framing, Kind, LogSink, Script, Scripts, Sim, SimConfig, SimHandle, Step, text, text_of,
 };
 
+#[path = "../support/client.rs"]
 mod client;
 mod ends;
 mod script;

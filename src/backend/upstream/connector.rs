@@ -23,7 +23,7 @@ use crate::transport::{ConnectPhases, Transport};
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// `ca_file` could not be read or holds no usable certificate.
-    #[error("ca_file {path}: {reason}; give a PEM file with at least one CA certificate")]
+    #[error("{path}: {reason}; give a PEM file with at least one CA certificate")]
     CaFile {
         /// The file as configured.
         path: PathBuf,
@@ -34,11 +34,21 @@ pub enum SetupError {
     #[error("no trusted certificates on this system; install the ca-certificates package or set ca_file")]
     NoRoots,
     /// The host of the base URL cannot be the name on a certificate.
-    #[error("base_url: {host} is not a valid name for a TLS certificate")]
+    #[error("{host} is not a valid name for a TLS certificate")]
     ServerName {
         /// The host as configured.
         host: String,
     },
+}
+
+impl SetupError {
+    /// The key of `[backend.NAME]` at fault.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::CaFile { .. } => "ca_file",
+            Self::NoRoots | Self::ServerName { .. } => "base_url",
+        }
+    }
 }
 
 /// Knows one upstream's address and how to reach it.

@@ -1,5 +1,7 @@
 //! What a finished exchange adds to the metrics.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::ledger::{Entry, NONE};
 use super::series::Series;
 use super::{Meter, Objective};
@@ -35,7 +37,10 @@ impl Meter {
         }
         self.judge(exchange, base);
         for listener in &self.listeners {
-            listener(exchange);
+            // It must not keep the request in flight, nor harm the traffic.
+            if catch_unwind(AssertUnwindSafe(|| listener(exchange))).is_err() {
+                tracing::error!("a listener panicked over a finished request; the others are told all the same");
+            }
         }
         // Last: who sees the request as over finds everything else counted.
         self.ledger.ended(&Entry {

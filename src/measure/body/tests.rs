@@ -1,0 +1,110 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Wake;
+
+use tokio::io::AsyncWriteExt;
+
+use super::*;
+use crate::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Meter, Outcome, Setup};
+use crate::transport::{ConnectPhases, Transport};
+
+const TOKEN: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
+
+#[derive(Debug, Error)]
+#[error("a break")]
+struct Break;
+
+impl IntoFault for Break {
+    fn fault(&self) -> Fault {
+        Fault::Reset
+    }
+}
+
+/// Frames that are all at hand, then the end or a break.
+struct Frames(Vec<Result<&'static str, Break>>);
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Break;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Break>>> {
+        let next = (!self.0.is_empty()).then(|| self.0.remove(0));
+        Poll::Ready(next.map(|next| next.map(|text| Frame::data(Bytes::from_static(text.as_bytes())))))
+    }
+}
+
+impl Stamped for Frames {
+    fn stamp(&self) -> Option<ReadStamp> {
+        Some(ReadStamp { at: Instant::now(), number: 1 })
+    }
+}
+
+type Told = Arc<Mutex<Vec<Exchange>>>;
+
+fn observation() -> (Observation, Told) {
+    let told = Told::default();
+    let tell = told.clone();
+    let keep = Box::new(move |exchange: &Exchange| tell.lock().unwrap().push(exchange.clone()));
+    let meter = Arc::new(Meter::new(Setup::default(), vec![keep]));
+    let now = Instant::now();
+    let mut observation = Observation::begin(meter, "chat", now);
+    observation.asked(now, Asked { stream: true, choices: 1, ..Asked::default() });
+    observation.routed(&"up".into());
+    observation.answered(Answered {
+        status: 200,
+        content: Content::Events,
+        framing: Framing::Chunked,
+        sent: Some(now),
+        head: now,
+        connect: ConnectPhases::default(),
+        reused: false,
+    });
+    (observation, told)
+}
+
+fn poll(body: &mut ObservedBody<Frames>, waker: &Waker) -> Poll<Option<Result<Bytes, String>>> {
+    let polled = Pin::new(body).poll_frame(&mut Context::from_waker(waker));
+    polled.map(|next| next.map(|next| next.map(|frame| frame.into_data().unwrap()).map_err(|cut| cut.to_string())))
+}
+
+#[test]
+fn an_observer_that_panics_leaves_the_traffic_alone() {
+    let (observation, told) = observation();
+    let mut body =
+        ObservedBody::new(Frames(vec![Ok(TOKEN), Ok(TOKEN), Ok("data: [DONE]\n\n")]), observation, None, false);
+    assert_eq!(poll(&mut body, Waker::noop()), Poll::Ready(Some(Ok(TOKEN.into()))));
+    body.watch.with::<()>(|_| panic!("the observer's own fault"));
+    assert_eq!(poll(&mut body, Waker::noop()), Poll::Ready(Some(Ok(TOKEN.into()))));
+    assert_eq!(poll(&mut body, Waker::noop()), Poll::Ready(Some(Ok("data: [DONE]\n\n".into()))));
+    assert_eq!(poll(&mut body, Waker::noop()), Poll::Ready(None));
+    drop(body);
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].outcome, told[0].anomalies.count(Anomaly::Observer)), (Outcome::Internal, 1));
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_break_waits_until_what_came_before_it_is_written() {
+    let (observation, told) = observation();
+    let (_far, near) = tokio::io::duplex(64);
+    let mut near = Transport::new(near);
+    let mut body = ObservedBody::new(Frames(vec![Ok(TOKEN), Err(Break)]), observation, Some(near.io()), false);
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    assert_eq!(poll(&mut body, &waker), Poll::Ready(Some(Ok(TOKEN.into()))));
+    assert_eq!(poll(&mut body, &waker), Poll::Pending);
+    assert_eq!(poll(&mut body, &waker), Poll::Pending);
+    assert_eq!(count.0.load(SeqCst), 0, "nobody is woken before the flush");
+    near.write_all(b"head and token").await.unwrap();
+    near.flush().await.unwrap();
+    assert_eq!(count.0.load(SeqCst), 1);
+    assert_eq!(poll(&mut body, &waker), Poll::Ready(Some(Err("a break".to_owned()))));
+    assert_eq!(told.lock().unwrap()[0].outcome, Outcome::Reset);
+}

@@ -1,0 +1,69 @@
+//! `/v1/models`.
+
+use serde_json::Value;
+use streamgauge::backend::sim::{SimConfig, SimHandle};
+
+use crate::request;
+use crate::support::client::Reply;
+use crate::support::stage::{Proxy, SERVER, TO_UP, backend, spawn};
+use crate::support::upstream::Upstream;
+
+fn listing(models: &[&str]) -> SimHandle {
+    spawn(SimConfig { models: models.iter().map(|model| (*model).to_owned()).collect(), ..SimConfig::default() })
+}
+
+fn ids(reply: &Reply) -> Vec<String> {
+    let list = reply.json();
+    assert_eq!((reply.status, list["object"].as_str()), (200, Some("list")));
+    let models = list["data"].as_array().expect("a list").iter();
+    models.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+fn list() -> String {
+    request("GET", "/v1/models?limit=3", &[])
+}
+
+#[test]
+fn one_upstreams_list_passes_verbatim() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let mut client = proxy.client();
+    client.send(list());
+    let mut conn = upstream.accept();
+    assert!(conn.request().head.starts_with("GET /v1/models?limit=3 HTTP/1.1\r\n"));
+    let body = "{ \"data\":[ {\"id\" : \"a\", \"x\":1.0e0} ],\n\"odd\":true}";
+    conn.answer(body);
+    assert_eq!(client.reply().body, body.as_bytes());
+    client.send(list());
+    conn.request();
+    conn.send("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer\r\ncontent-length: 2\r\n\r\nno");
+    let reply = client.reply();
+    assert_eq!((reply.status, &*reply.body, reply.header("www-authenticate")), (401, &b"no"[..], Some("Bearer")));
+    assert_eq!(proxy.outcome(2), "upstream_4xx");
+}
+
+#[test]
+fn lists_are_merged_with_what_the_configuration_names() {
+    let (one, two) = (listing(&["a", "shared"]), listing(&["shared", "b"]));
+    let routes = "[[route]]\nmodel = \"claude\"\nbackend = \"two\"\n[[route]]\nmodel = \"glob-*\"\nbackend = \"two\"\n";
+    let backends = backend("up", one.addr(), "") + &backend("two", two.addr(), "");
+    let proxy = Proxy::start(&format!("{SERVER}{backends}{routes}{TO_UP}"));
+    let reply = proxy.client().ask(list());
+    assert_eq!(ids(&reply), ["claude", "a", "shared", "b"]);
+    assert_eq!(reply.json()["data"][0]["owned_by"], Value::from("two"));
+    assert_eq!(proxy.outcome(1), "ok");
+
+    drop(one);
+    assert_eq!(ids(&proxy.client().ask(list())), ["claude", "shared", "b"], "one upstream down hides no other");
+    proxy.idle_scrape();
+}
+
+#[test]
+fn a_list_that_nobody_gives_names_an_upstream() {
+    let gone = listing(&[]).addr();
+    let backends = backend("up", gone, "") + &backend("two", gone, "");
+    let proxy = Proxy::start(&format!("{SERVER}{backends}{TO_UP}"));
+    let reply = proxy.client().ask(list());
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (502, Some("upstream_connect")));
+    assert_eq!(proxy.outcome(1), "connect_error");
+}
