@@ -29,7 +29,8 @@ fn main() {
         let pairs = &outcome.pairs;
         let whole = |pair: &&Pair| pair.exchange.token_events == u64::from(pair.plan.tokens);
         assert_eq!(pairs.iter().filter(whole).count(), STREAMS, "streams whose every token event was seen");
-        assert_eq!(outcome.metric("streamgauge_time_to_first_token_seconds_count"), 2.0 * STREAMS as f64);
+        let ttfts = outcome.metric("streamgauge_time_to_first_token_seconds_count");
+        assert!(ttfts >= 2.0 * STREAMS as f64, "{ttfts} TTFTs of two vantages");
         let first = pairs.iter().map(|pair| Duration::from_nanos(u64::try_from(pair.read_delay_ns()).unwrap_or(0)));
         println!(
             "{at_once:>7}  {}  {}  {}  {}  {:>13.2} %",
