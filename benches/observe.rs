@@ -1,9 +1,16 @@
-//! What observing costs: SSE splitting in bytes per second, the meaning of a chunk, and both together per event.
+//! What observing costs: SSE splitting in bytes per second, the meaning of a chunk, both together per event, and the
+//! whole observer per event, from the read that brings it to the write that takes it away.
+//!
+//! `cargo bench --bench observe -- --passes N` passes N events through the observer and does nothing else, to be run
+//! under a tool that counts: `scripts/observer-cost.sh`.
+
+#[path = "observe/pass.rs"]
+mod pass;
 
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use streamgauge::wire::chat::{ChunkReader, reply};
 use streamgauge::wire::sse::{DEFAULT_CAP, Item, SseParser};
 
@@ -116,5 +123,33 @@ fn observe(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, meaning, split, observe);
-criterion_main!(benches);
+/// One event a read, each looked at after it was written, as it is where a stream is paced; beside it, the same reads and
+/// writes of an unobserved body.
+fn whole_observer(c: &mut Criterion) {
+    let frames = stream(TOKENS.len()).split_inclusive("\n\n").map(|frame| frame.to_owned().into()).collect::<Vec<_>>();
+    let mut group = c.benchmark_group("observer");
+    let mut bare = pass::Bare::new(frames.clone());
+    group.bench_function("none", |b| b.iter(|| bare.pass()));
+    let mut observed = pass::Observed::new(frames);
+    observed.pass();
+    group.bench_function("one event a read", |b| b.iter(|| observed.pass()));
+    group.finish();
+    observed.check();
+}
+
+criterion_group!(benches, meaning, split, observe, whole_observer);
+
+fn main() {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--passes").skip(1);
+    let Some(passes) = arguments.next() else {
+        benches();
+        Criterion::default().configure_from_args().final_summary();
+        return;
+    };
+    let frames = stream(TOKENS.len()).split_inclusive("\n\n").map(|frame| frame.to_owned().into()).collect::<Vec<_>>();
+    let mut observed = pass::Observed::new(frames);
+    for _ in 0..passes.parse::<u64>().expect("a number of events") {
+        observed.pass();
+    }
+    observed.check();
+}
