@@ -99,6 +99,7 @@ impl Proxy {
     ) -> Result<Answer, Refusal> {
         let (mut head, body) = request.into_parts();
         if is_encoded(&head.headers) {
+            discard(&head.headers, body);
             return Err(Refusal::Compressed);
         }
         let body = self.read_body(&head.headers, body).await?;
@@ -137,9 +138,16 @@ impl Proxy {
         request: Request<Incoming>,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
-        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute)?;
         let (mut head, body) = request.into_parts();
-        let backend = self.enter(route.backend, &head, observation)?;
+        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute);
+        let entered = route.and_then(|route| Ok((route, self.enter(route.backend, &head, observation)?)));
+        let (route, backend) = match entered {
+            Ok(entered) => entered,
+            Err(refusal) => {
+                discard(&head.headers, body);
+                return Err(refusal);
+            }
+        };
         let http10 = head.version == Version::HTTP_10;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
@@ -197,15 +205,13 @@ impl Proxy {
         let limit = self.site.server.max_body_bytes;
         let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > limit as u64) {
-            if !headers.contains_key(EXPECT) {
-                discard(body);
-            }
+            discard(headers, body);
             return Err(Refusal::TooLarge { limit });
         }
         match Limited::new(&mut body, limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
-                discard(body);
+                discard(headers, body);
                 Err(Refusal::TooLarge { limit })
             }
             Err(_) => Err(Refusal::ClientBody),
@@ -221,10 +227,14 @@ impl Proxy {
 }
 
 /// Reads what is left of a refused body and drops it. Many clients read no answer before they have sent everything, and
-/// closing over unread bytes resets the connection, which destroys the answer (RFC 9112, section 9.6).
-fn discard(mut body: Incoming) {
+/// closing over unread bytes resets the connection, which destroys the answer (RFC 9112, section 9.6). One that waits to
+/// be told to continue has sent nothing yet.
+fn discard(headers: &HeaderMap, mut body: Incoming) {
     /// Who sends for longer is not waiting for an answer.
     const PATIENCE: Duration = Duration::from_secs(30);
+    if headers.contains_key(EXPECT) {
+        return;
+    }
     let reading = async move { while let Some(Ok(_)) = body.frame().await {} };
     tokio::spawn(tokio::time::timeout(PATIENCE, reading));
 }

@@ -77,14 +77,20 @@ fn a_body_over_the_limit_is_refused_announced_or_not() {
 }
 
 #[test]
-fn a_client_that_is_still_sending_too_much_reads_why() {
+fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
     let sim = sim();
-    let config = format!("{SERVER}max_body_bytes = 100000\n{}{TO_UP}", backend("up", sim.addr(), ""));
+    let route = "[[route]]\nmodel = \"m\"\nbackend = \"up\"\n";
+    let config = format!("{SERVER}max_body_bytes = 100000\n{}{route}", backend("up", sim.addr(), ""));
     let proxy = Proxy::start(&config);
-    for _ in 0..5 {
-        let reply = proxy.client().ask(chat(&format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(4_000_000))));
-        assert_told(&reply, 413, "request_too_large", &["max_body_bytes"]);
+    let large = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(4_000_000));
+    for _ in 0..3 {
+        assert_told(&proxy.client().ask(chat(&large)), 413, "request_too_large", &["max_body_bytes"]);
+        let zipped = post("/v1/chat/completions", &[("content-encoding", "zstd")], &large);
+        assert_told(&proxy.client().ask(zipped), 415, "compressed_request", &["content-encoding"]);
+        assert_told(&proxy.client().ask(post("/v1/files", &[], &large)), 404, "path_not_found", &["\"*\""]);
     }
+    assert_eq!(sim.counts().opened, 0);
+    assert_eq!(proxy.idle_scrape().outcome("rejected"), 9.0);
 }
 
 #[test]
