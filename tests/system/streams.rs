@@ -43,7 +43,8 @@ fn what_came_before_a_break_arrives_before_it() {
         conn.request();
         // Head, two events and the break, all at hand at once.
         let (framing, events) = match round % 3 {
-            0 => ("\r\n", format!("data: {TOKEN}\n\ndata: {ERROR}\n\n")),
+            // An error event would end this one in order: what has no length has no other end.
+            0 => ("\r\n", format!("data: {TOKEN}\n\ndata: {TOKEN}\n\n")),
             1 => ("content-length: 5000\r\n\r\n", format!("data: {TOKEN}\n\ndata: {ERROR}\n\n")),
             _ => ("transfer-encoding: chunked\r\n\r\n", String::new()),
         };
@@ -56,7 +57,7 @@ fn what_came_before_a_break_arrives_before_it() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     let outcomes: Vec<_> = proxy.finished(30).iter().map(|exchange| exchange.outcome.label()).collect();
-    assert_eq!(outcomes[..3], ["inband_error", "inband_error", "truncated"]);
+    assert_eq!(outcomes[..3], ["truncated", "inband_error", "truncated"]);
 }
 
 #[test]
