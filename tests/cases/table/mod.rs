@@ -36,9 +36,7 @@ fn chunk(delta: &str, finish: &str) -> String {
 
 /// The JSON of a chunk.
 fn chunk_of(choice: u32, delta: &str, finish: &str) -> String {
-    format!(
-        r#"{{"id":"c1","object":"chat.completion.chunk","model":"m-1","choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]}}"#
-    )
+    format!(r#"{{"id":"c1","model":"m-1","choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]}}"#)
 }
 
 /// A token event with this text.
