@@ -13,9 +13,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 use crate::clock::{ReadStamp, from_monotonic_ns, monotonic_ns};
+
+/// Lets the system notice, within about two minutes, a peer that has vanished without a word.
+///
+/// # Errors
+/// What the system says; the connection is then gone already.
+pub fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    let probes = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
+    SockRef::from(socket).set_tcp_keepalive(&probes.with_retries(4))
+}
 
 /// Is told how far the socket has come with what it was given to write.
 ///
@@ -51,6 +62,8 @@ pub struct Io {
     written_at_ns: AtomicU64,
     /// More was written since the last flush.
     unflushed: AtomicBool,
+    /// The connection is to end as a reset.
+    reset: AtomicBool,
     listener: Mutex<Option<Arc<dyn WriteListener>>>,
 }
 
@@ -80,6 +93,11 @@ impl Io {
     /// Whether everything written so far has been flushed: nothing waits in a buffer above this socket.
     pub fn is_flushed(&self) -> bool {
         !self.unflushed.load(Relaxed)
+    }
+
+    /// From now on the connection, when it is dropped, ends as a reset: its peer cannot take that for an orderly end.
+    pub fn end_as_reset(&self) {
+        self.reset.store(true, Relaxed);
     }
 
     /// Makes `listener` the one that is told of writes, in place of any other.
@@ -117,12 +135,23 @@ impl Io {
 pub struct Transport<S> {
     socket: S,
     io: Arc<Io>,
+    /// Makes closing the socket a reset.
+    arm_reset: fn(&S),
+}
+
+impl Transport<TcpStream> {
+    /// Wraps a TCP connection, with fresh counts.
+    pub fn tcp(socket: TcpStream) -> Self {
+        // Should it fail, the connection is gone already.
+        let arm_reset = |socket: &TcpStream| drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
+        Self { socket, io: Arc::default(), arm_reset }
+    }
 }
 
 impl<S> Transport<S> {
-    /// Wraps `socket`, with fresh counts.
+    /// Wraps a stream that cannot be reset, with fresh counts.
     pub fn new(socket: S) -> Self {
-        Self { socket, io: Arc::default() }
+        Self { socket, io: Arc::default(), arm_reset: |_| {} }
     }
 
     /// What this transport has seen; the handle stays valid after the transport is gone.
@@ -151,6 +180,9 @@ impl<S> Transport<S> {
 
 impl<S> Drop for Transport<S> {
     fn drop(&mut self) {
+        if self.io.reset.load(Relaxed) {
+            (self.arm_reset)(&self.socket);
+        }
         let listener = self.io.listener().take();
         if let Some(listener) = listener {
             listener.closed();

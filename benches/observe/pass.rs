@@ -31,9 +31,10 @@ impl Observed {
         let setup = Setup { backends: vec![(backend.clone(), 1, vec!["bench".to_owned()])], objectives: Vec::new() };
         let meter = Arc::new(Meter::new(setup, Vec::new()));
         let now = Instant::now();
-        let mut observation = Observation::begin(meter.clone(), "chat", now);
+        let mut observation = Observation::begin(meter.clone(), "chat", now, true);
         let asked = Asked { model: Some("bench".into()), stream: true, choices: 1, tag: None };
-        observation.asked(now, asked);
+        observation.body_read(now);
+        observation.asked(asked);
         observation.routed(&backend);
         observation.answered(Answered {
             status: 200,

@@ -198,7 +198,10 @@ fn spawn(
 ) -> io::Result<JoinHandle<usize>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name(name.to_owned()).spawn(move || {
-        work(&runtime).unwrap_or_else(|error| {
+        let done = work(&runtime);
+        // A name look-up that hangs must not hold the end up.
+        runtime.shutdown_background();
+        done.unwrap_or_else(|error| {
             tracing::error!(%error, "a listener failed");
             0
         })

@@ -60,7 +60,7 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// The largest request body accepted, in bytes.
     pub max_body_bytes: usize,
-    /// Origins whose pages may call us from a browser, in lower case: `https://chat.example.org`.
+    /// Origins whose pages may spend a configured key, in lower case: `https://chat.example.org`.
     pub cors: Vec<String>,
     /// Host names we answer to besides loopback, in lower case and without a port.
     pub hosts: Vec<String>,

@@ -44,6 +44,8 @@ pub struct ObservedBody<B> {
     over: bool,
     /// The error that is still to be told.
     cut_off: Option<CutOff>,
+    /// The client's connection, where only a reset tells a break from the end.
+    unframed: Option<Arc<Io>>,
 }
 
 struct EventAlarm {
@@ -63,7 +65,14 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         if let Some(io) = client.filter(|_| in_writing) {
             io.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None }
+        Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None, unframed: None }
+    }
+
+    /// The client knows the body's end only by its connection's end (HTTP/1.0): a break resets that connection.
+    #[must_use]
+    pub fn with_reset_of(mut self, client: Option<Arc<Io>>) -> Self {
+        self.unframed = client;
+        self
     }
 
     /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
@@ -89,10 +98,8 @@ impl<B> ObservedBody<B> {
                 watched.observation.think();
                 watched.observation.is_events().then(|| watched.observation.last_event()).flatten()
             });
-            let Some(left) = last.map(|last| limit.saturating_sub(last.elapsed())) else {
-                self.alarm = None;
-                return Poll::Pending;
-            };
+            // Not known to be events, or not yet: it may still turn out so.
+            let left = last.map_or(*limit, |last| limit.saturating_sub(last.elapsed()));
             if left.is_zero() {
                 return Poll::Ready(*limit);
             }
@@ -114,7 +121,8 @@ impl<B> ObservedBody<B> {
 
     /// Whether an end of this kind leaves the client with half an answer.
     fn breaks_off(&self, ending: Ending) -> bool {
-        self.watch.with(|watched| watched.observation.breaks_off(ending))
+        // Unobserved, it is taken for half.
+        self.watch.with(|watched| Some(watched.observation.breaks_off(ending))).unwrap_or(true)
     }
 
     fn cut_off(
@@ -132,6 +140,9 @@ impl<B> ObservedBody<B> {
     fn poll_cut_off(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         if self.watch.with(|watched| watched.waits_for_flush(cx)) {
             return Poll::Pending;
+        }
+        if let (Some(client), Some(_)) = (&self.unframed, &self.cut_off) {
+            client.end_as_reset();
         }
         Poll::Ready(self.cut_off.take().map(Err))
     }
@@ -159,7 +170,8 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
                     let stamp = this.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
                     this.watch.with(|watched| watched.passes(bytes, stamp));
                 }
-                this.whole = this.inner.is_end_stream();
+                // hyper's server drops a body after its trailers, without asking for the end.
+                this.whole = this.inner.is_end_stream() || frame.is_trailers();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
@@ -221,6 +233,11 @@ impl Watch {
         let worked = catch_unwind(AssertUnwindSafe(|| work(&mut watched)));
         worked.unwrap_or_else(|_| {
             watched.observation.broke();
+            // Who waits for a flush must not wait for an observer that may have missed it.
+            watched.in_writing = false;
+            if let Some(waiting) = watched.on_flush.take() {
+                waiting.wake();
+            }
             T::default()
         })
     }

@@ -92,6 +92,11 @@ impl Delivery {
         }
     }
 
+    /// Whether a token event was handed over that the socket has not accepted.
+    pub(super) fn holds_token(&self) -> bool {
+        self.waiting.iter().any(|frame| frame.cargo.token)
+    }
+
     fn pop(&mut self, deliver: &mut impl FnMut(Cargo)) {
         if let Some(frame) = self.waiting.pop_front() {
             self.looked_at -= 1;

@@ -32,6 +32,17 @@ impl Source {
     }
 }
 
+/// Whether the reply showed its reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reasoning {
+    /// Some of it was seen.
+    Shown,
+    /// None of it was seen.
+    Hidden,
+    /// None was seen, but not everything could be read.
+    Unknown,
+}
+
 /// N, the number of output tokens that could be seen, and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputTokens {
@@ -44,16 +55,20 @@ pub struct OutputTokens {
 impl OutputTokens {
     /// N from usage, else from events.
     ///
-    /// `None` when the reply gave no usage and no usable count of events.
-    pub fn known(usage: Option<Usage>, saw_reasoning: bool, from_events: Option<u64>) -> Option<Self> {
-        let reported = usage.and_then(|usage| {
-            let hidden = if saw_reasoning { 0 } else { usage.reasoning.unwrap_or(0) };
-            usage.output?.checked_sub(hidden)
-        });
-        match reported {
-            Some(count) => Some(Self { count, source: Source::Usage }),
-            None => from_events.map(|count| Self { count, source: Source::Events }),
-        }
+    /// `None` when the reply gave no usage and no usable count of events, and when usage reports reasoning that an
+    /// unreadable event may or may not have shown.
+    pub fn known(usage: Option<Usage>, reasoning: Reasoning, from_events: Option<u64>) -> Option<Self> {
+        let usage = usage.unwrap_or_default();
+        let Some(output) = usage.output else {
+            return from_events.map(|count| Self { count, source: Source::Events });
+        };
+        let reported = usage.reasoning.unwrap_or(0);
+        let count = match reasoning {
+            Reasoning::Shown => Some(output),
+            Reasoning::Hidden => output.checked_sub(reported),
+            Reasoning::Unknown => (reported == 0).then_some(output),
+        };
+        count.map(|count| Self { count, source: Source::Usage })
     }
 }
 
@@ -105,6 +120,7 @@ impl Marks {
 
     /// TTFT, vantage `client`: request head read → first token event written to the client.
     pub fn ttft_client(&self) -> Option<Duration> {
+        self.first_token?;
         between(Some(self.accepted), self.first_token_written)
     }
 
@@ -131,9 +147,10 @@ impl Marks {
     }
 
     /// TGS: N / (request head read → last token event written), in tokens per second. `None` with other than one
-    /// choice.
+    /// choice, and when the last token event is unknown or was not written.
     pub fn tgs(&self, tokens: Option<OutputTokens>, choices: usize) -> Option<f64> {
         let tokens = tokens.filter(|_| choices == 1)?;
+        self.last_token?;
         let took = between(Some(self.accepted), self.last_token_written)?;
         (!took.is_zero()).then(|| tokens.count as f64 / took.as_secs_f64())
     }
@@ -166,8 +183,9 @@ impl Marks {
         let read_body = cut.to(self.body);
         let opening = [connect.dns, connect.connect, connect.tls];
         let opened: Duration = opening.iter().flatten().sum();
-        let send = cut.to(self.sent).map(|time| time.saturating_sub(opened));
-        let wait = cut.to(self.head);
+        // Answered before it was sent whole: sending lasted up to the answer, and there was no wait.
+        let send = cut.to(self.sent.or(self.head)).map(|time| time.saturating_sub(opened));
+        let wait = if self.sent.is_none() && self.head.is_some() { None } else { cut.to(self.head) };
         let first_token = self.first_token.and_then(|mark| cut.to(Some(mark)));
         let decode = self.last_token.filter(|_| first_token.is_some()).and_then(|mark| cut.to(Some(mark)));
         let tail = cut.to(self.end);
@@ -269,6 +287,8 @@ mod tests {
         assert_eq!(marks.tgs(None, 1), None);
         assert_eq!(marks.tgs(n(31), 2), None);
         assert_eq!(Marks { last_token_written: None, ..marks }.tgs(n(31), 1), None);
+        assert_eq!(Marks { last_token: None, ..marks }.tgs(n(31), 1), None);
+        assert_eq!(Marks { first_token: None, ..marks }.ttft_client(), None);
     }
 
     #[test]
@@ -296,6 +316,7 @@ mod tests {
             Marks { last_token: None, first_token: None, ..whole },
             Marks { head: None, first_token: None, last_token: None, ..whole },
             Marks { sent: None, head: None, first_token: None, last_token: None, ..whole },
+            Marks { sent: None, ..whole },
         ];
         for marks in stages {
             let sum: Duration = marks.phases(&connect).map(|(_, time)| time).sum();
@@ -309,11 +330,14 @@ mod tests {
     #[test]
     fn hidden_reasoning_leaves_n_and_shown_reasoning_does_not() {
         let usage = Some(Usage { output: Some(100), reasoning: Some(64), ..Usage::default() });
-        assert_eq!(OutputTokens::known(usage, false, Some(9)), n(36));
-        assert_eq!(OutputTokens::known(usage, true, Some(9)), n(100));
+        assert_eq!(OutputTokens::known(usage, Reasoning::Hidden, Some(9)), n(36));
+        assert_eq!(OutputTokens::known(usage, Reasoning::Shown, Some(9)), n(100));
+        assert_eq!(OutputTokens::known(usage, Reasoning::Unknown, None), None);
+        let plain = Some(Usage { output: Some(100), ..Usage::default() });
+        assert_eq!(OutputTokens::known(plain, Reasoning::Unknown, None), n(100));
         let events = Some(OutputTokens { count: 9, source: Source::Events });
-        assert_eq!(OutputTokens::known(None, true, Some(9)), events);
-        assert_eq!(OutputTokens::known(Some(Usage::default()), true, Some(9)), events);
-        assert_eq!(OutputTokens::known(None, true, None), None);
+        assert_eq!(OutputTokens::known(None, Reasoning::Shown, Some(9)), events);
+        assert_eq!(OutputTokens::known(Some(Usage::default()), Reasoning::Shown, Some(9)), events);
+        assert_eq!(OutputTokens::known(None, Reasoning::Shown, None), None);
     }
 }

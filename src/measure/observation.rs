@@ -83,14 +83,16 @@ pub struct Observation {
 
 impl Observation {
     /// An exchange begins: its request's head was read at `accepted`. It is counted as started and in flight.
-    pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant) -> Self {
+    ///
+    /// `measured` says that its content will be looked at; otherwise it is only counted.
+    pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant, measured: bool) -> Self {
         meter.ledger().started(operation);
         Self {
             meter,
             operation,
             backend: None,
             model: None,
-            measured: false,
+            measured,
             asked: None,
             status: None,
             connect: ConnectPhases::default(),
@@ -109,14 +111,12 @@ impl Observation {
         }
     }
 
-    /// The request's last byte was read at `at`, and this is what it asks for.
-    pub fn asked(&mut self, at: Instant, asked: Asked) {
-        self.timeline.marks.body = Some(at);
-        self.measured = true;
+    /// This is what the request asks for.
+    pub fn asked(&mut self, asked: Asked) {
         self.asked = Some(asked);
     }
 
-    /// The request's last byte was read at `at`; what it asks for is not known.
+    /// The request's last byte was read at `at`.
     pub fn body_read(&mut self, at: Instant) {
         self.timeline.marks.body = Some(at);
     }
@@ -239,12 +239,10 @@ impl Observation {
         }
         close_read(&mut self.timeline, self.series.as_deref());
         self.tell_ttft();
-        let outcome = if std::thread::panicking() || (ending == Ending::Dropped && self.meter.is_cutting_off()) {
-            Outcome::Internal
-        } else {
-            decide(self.said(), ending)
-        };
-        self.outcome = Some(outcome);
+        let decided = decide(self.said(), ending);
+        // What looks like a client that left is our doing while a panic or the shutdown takes the reply down.
+        let ours = std::thread::panicking() || self.meter.is_cutting_off();
+        self.outcome = Some(if ours && decided.is_cancel() { Outcome::Internal } else { decided });
     }
 
     /// Ends as [`Observation::ended`] does. Returns whether the client is left with half an answer, and must be able to
@@ -285,6 +283,9 @@ impl Observation {
             return;
         }
         self.timeline.marks.end = Some(end);
+        if self.delivery.as_ref().is_none_or(Delivery::holds_token) {
+            self.timeline.marks.last_token_written = None;
+        }
         for _ in 0..self.timeline.marks.clock_faults() {
             self.timeline.anomalies.add(Anomaly::Clock);
         }
@@ -309,7 +310,7 @@ impl Observation {
             connect: self.connect,
             reused: self.reused,
             usage: timeline.usage,
-            output: OutputTokens::known(timeline.usage, timeline.saw_reasoning, counted),
+            output: OutputTokens::known(timeline.usage, timeline.reasoning(), counted),
             token_events: timeline.token_events,
             choices: timeline.choices(),
             stall: timeline.stall(),
@@ -332,6 +333,7 @@ impl Observation {
         Said {
             status: self.status.unwrap_or(0),
             unmeasured: !self.measured,
+            unreadable: self.reader.as_ref().is_some_and(Reader::is_skipped),
             events: self.is_events(),
             finished: finished_seen && timeline.choices() >= asked_for as usize,
             finished_seen,

@@ -89,6 +89,8 @@ pub struct Said {
     pub status: u16,
     /// Its content was not looked at: an unmeasured path.
     pub unmeasured: bool,
+    /// Its content could not be looked at: compressed, or too large.
+    pub unreadable: bool,
     /// It was an event stream; otherwise one JSON document.
     pub events: bool,
     /// Every choice that was asked for, or that appeared, has finished.
@@ -124,13 +126,14 @@ pub fn decide(said: Said, ending: Ending) -> Outcome {
         return Outcome::Unconfirmed;
     }
     match ending {
-        Ending::Whole if said.unmeasured => Outcome::Ok,
+        // Nothing is known against it, and an anomaly says that it was not looked at.
+        Ending::Whole if said.unmeasured || said.unreadable => Outcome::Ok,
         Ending::Whole if said.events => Outcome::Truncated,
         Ending::Whole => Outcome::Unconfirmed,
         Ending::Broken(Fault::Reset) => Outcome::Reset,
         Ending::Broken(Fault::Truncated) => Outcome::Truncated,
         Ending::Broken(Fault::Timeout) => Outcome::Timeout,
-        Ending::Dropped if said.token => Outcome::ClientCancel,
+        Ending::Dropped if said.token || said.unreadable => Outcome::ClientCancel,
         Ending::Dropped => Outcome::ClientCancelBeforeToken,
     }
 }
@@ -169,6 +172,10 @@ mod tests {
         assert_eq!(decide(said, Ending::Dropped), Outcome::ClientCancelBeforeToken);
         assert_eq!(decide(Said { events: false, ..said }, Ending::Whole), Outcome::Unconfirmed);
         assert_eq!(decide(Said { unmeasured: true, events: false, ..said }, Ending::Whole), Outcome::Ok);
+        let unreadable = Said { unreadable: true, events: false, ..said };
+        assert_eq!(decide(unreadable, Ending::Whole), Outcome::Ok);
+        assert_eq!(decide(unreadable, Ending::Dropped), Outcome::ClientCancel);
+        assert_eq!(decide(unreadable, Ending::Broken(Fault::Truncated)), Outcome::Truncated);
     }
 
     #[test]

@@ -42,11 +42,35 @@ enum Mode {
         length: usize,
     },
     Events(Box<Events>),
-    Document {
-        parts: Vec<Bytes>,
-        length: usize,
-    },
+    Document(Document),
     Skipped,
+}
+
+/// One JSON reply. Mostly it comes in one frame, which is kept as it is.
+#[derive(Default)]
+struct Document {
+    first: Bytes,
+    /// All of it, once there is more than one frame.
+    joined: Vec<u8>,
+}
+
+impl Document {
+    /// Adds a frame. Returns false when it becomes too large to keep.
+    fn push(&mut self, bytes: &Bytes) -> bool {
+        if self.bytes().is_empty() {
+            self.first = bytes.clone();
+        } else {
+            if self.joined.is_empty() {
+                self.joined.extend_from_slice(&self.first);
+            }
+            self.joined.extend_from_slice(bytes);
+        }
+        self.bytes().len() <= CAP
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.joined.is_empty() { &self.first } else { &self.joined }
+    }
 }
 
 struct Events {
@@ -71,6 +95,11 @@ impl Reader {
         Self { mode, stream_wanted, served: None }
     }
 
+    /// Whether it is not being looked at.
+    pub(super) fn is_skipped(&self) -> bool {
+        matches!(self.mode, Mode::Skipped)
+    }
+
     /// Whether it turned out to be a stream of events.
     pub(super) fn is_events(&self) -> bool {
         matches!(self.mode, Mode::Events(_))
@@ -80,13 +109,10 @@ impl Reader {
     pub(super) fn frame(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
         match &mut self.mode {
             Mode::Events(events) => events.feed(bytes, stamp, timeline, &mut self.served),
-            Mode::Document { parts, length } => {
-                *length += bytes.len();
-                if *length > CAP {
+            Mode::Document(document) => {
+                if !document.push(bytes) {
                     timeline.anomalies.add(Anomaly::OversizedReply);
                     self.mode = Mode::Skipped;
-                } else {
-                    parts.push(bytes.clone());
                 }
                 Held::default()
             }
@@ -104,20 +130,12 @@ impl Reader {
                 // What was asked of the mode later must still be answered.
                 self.mode = Mode::Events(events);
             }
-            Mode::Document { parts, .. } if whole => {
-                let joined;
-                let document: &[u8] = match parts.as_slice() {
-                    [only] => only,
-                    many => {
-                        joined = many.concat();
-                        &joined
-                    }
-                };
-                let meaning = chat::reply(document);
+            Mode::Document(document) if whole => {
+                let meaning = chat::reply(document.bytes());
                 remember_model(&mut self.served, &meaning);
                 timeline.reply(&meaning, stamp.at);
             }
-            Mode::Document { .. } | Mode::Skipped | Mode::Undecided { .. } => {}
+            Mode::Document(_) | Mode::Skipped | Mode::Undecided { .. } => {}
         }
     }
 
@@ -135,7 +153,7 @@ impl Reader {
                 if self.stream_wanted {
                     timeline.anomalies.add(Anomaly::JsonForStream);
                 }
-                Mode::Document { parts: Vec::new(), length: 0 }
+                Mode::Document(Document::default())
             }
             Some(b'd' | b'e' | b'i' | b'r' | b':') => {
                 timeline.anomalies.add(Anomaly::MislabelledStream);

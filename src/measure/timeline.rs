@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::anomaly::{Anomalies, Anomaly};
+use super::intervals::Reasoning;
 use crate::clock::ReadStamp;
 use crate::wire::{Choice, Meaning, Usage};
 
@@ -213,6 +214,7 @@ impl Timeline {
 
     /// A whole JSON reply was read: no events, no tokens, but everything else.
     pub fn reply(&mut self, meaning: &Meaning<'_>, at: Instant) {
+        self.saw_reasoning |= meaning.choices.iter().any(|choice| choice.reasoning);
         self.note(meaning, at);
     }
 
@@ -248,6 +250,15 @@ impl Timeline {
     /// Output tokens counted from token events. `None` when one event could not be read, or none came.
     pub fn counted_from_events(&self) -> Option<u64> {
         (!self.blind && self.feeds > 0).then_some(self.feeds)
+    }
+
+    /// Whether the reply showed its reasoning.
+    pub fn reasoning(&self) -> Reasoning {
+        match (self.saw_reasoning, self.blind) {
+            (true, _) => Reasoning::Shown,
+            (false, false) => Reasoning::Hidden,
+            (false, true) => Reasoning::Unknown,
+        }
     }
 
     /// The longest gap, if every gap is known.

@@ -26,6 +26,8 @@ pub(super) enum Refusal {
     NoDefaultRoute,
     /// A web page may be trying to spend the configured key.
     Forbidden { message: String },
+    /// A client takes streamgauge for a forward proxy.
+    NoTunnel,
     /// Not JSON where a key would be spent.
     NotJson,
     /// The request is signed, and an alias would break the signature.
@@ -49,6 +51,12 @@ struct Told {
     message: String,
 }
 
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.told().message)
+    }
+}
+
 impl Refusal {
     /// How the exchange ends with it.
     pub(super) fn outcome(&self) -> Outcome {
@@ -68,6 +76,7 @@ impl Refusal {
             | Self::NoRoute { .. }
             | Self::NoDefaultRoute
             | Self::Forbidden { .. }
+            | Self::NoTunnel
             | Self::NotJson
             | Self::Signed { .. }
             | Self::NotServing { .. } => Outcome::Rejected,
@@ -125,6 +134,13 @@ impl Refusal {
             Self::Forbidden { message } => {
                 (StatusCode::FORBIDDEN, "permission_error", None, "cross_origin", message.clone())
             }
+            Self::NoTunnel => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "invalid_request_error",
+                None,
+                "no_tunnel",
+                "streamgauge is no forward proxy; use its address as the base URL, not as HTTPS_PROXY".to_owned(),
+            ),
             Self::NotJson => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "invalid_request_error",

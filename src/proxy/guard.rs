@@ -24,7 +24,14 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
             return Err(Refusal::Forbidden { message });
         }
     }
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(Authority::as_str));
+    let cross_site = headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
+    if cross_site && !headers.contains_key(ORIGIN) {
+        let message = "requests from web pages are refused, as this backend's key is configured here; call from a \
+                       program, or from an origin listed in cors under [server]";
+        return Err(Refusal::Forbidden { message: message.to_owned() });
+    }
+    // One that is not text is no name that anybody configured.
+    let host = headers.get(HOST).map(|host| host.to_str().unwrap_or("")).or(uri.authority().map(Authority::as_str));
     // HTTP/1.0 clients may leave the host out; browsers never do.
     if let Some(host) = host
         && !is_trusted(host, &server.hosts)
@@ -94,7 +101,11 @@ mod tests {
             let refused = judged(&Method::POST, &[("host", "localhost"), ("origin", origin), json]);
             assert!(matches!(refused, Err(Refusal::Forbidden { .. })), "{origin}");
         }
-        for host in ["evil.example", "127.0.0.1.evil.example", "192.0.2.1", "localhost.evil.example:8484"] {
+        for site in ["cross-site", "same-site"] {
+            let image = [("host", "localhost"), ("sec-fetch-site", site)];
+            assert!(matches!(judged(&Method::GET, &image), Err(Refusal::Forbidden { .. })), "{site}");
+        }
+        for host in ["\u{e9}", "evil.example", "127.0.0.1.evil.example", "192.0.2.1", "localhost.evil.example:8484"] {
             assert!(matches!(judged(&Method::POST, &[("host", host), json]), Err(Refusal::Forbidden { .. })), "{host}");
         }
         for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {

@@ -43,21 +43,35 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&HeaderValue>, bo
         headers.remove(CONTENT_LENGTH);
     }
     if let Some(key) = key {
-        for name in CREDENTIALS {
-            headers.remove(name);
-        }
+        strip_credentials(headers);
         headers.insert(AUTHORIZATION, key.clone());
     }
 }
 
 /// Turns an upstream's headers into those for the client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // The coding has decided the length, whatever stands here (RFC 9112, section 6.3).
+        headers.remove(CONTENT_LENGTH);
+    }
     strip_hop_by_hop(headers);
 }
 
-/// Whether an upstream's reply has no length of its own, so that only its connection's end ends it.
+/// Whether an upstream's reply has no length of its own, so that only its connection's end ends it: no length, and
+/// `chunked` not the last coding (RFC 9112, section 6.3).
 pub(super) fn is_close_delimited(headers: &HeaderMap) -> bool {
-    !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING)
+    let coding = headers.get_all(TRANSFER_ENCODING).iter().next_back().and_then(|coding| coding.to_str().ok());
+    match coding.and_then(|codings| codings.rsplit(',').next()) {
+        Some(last) => !last.trim().eq_ignore_ascii_case("chunked"),
+        None => !headers.contains_key(CONTENT_LENGTH),
+    }
+}
+
+/// Removes what a client may have sent to prove who it is, where its request goes somewhere it did not ask for.
+pub(super) fn strip_credentials(headers: &mut HeaderMap) {
+    for name in CREDENTIALS {
+        headers.remove(name);
+    }
 }
 
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
@@ -95,7 +109,6 @@ mod tests {
             ("connection", "close, X-Mine , content-length"),
             ("x-mine", "1"),
             ("keep-alive", "timeout=5"),
-            ("transfer-encoding", "chunked"),
             ("upgrade", "h2c"),
             ("content-length", "3"),
             ("x-request-id", "abc"),
@@ -103,6 +116,18 @@ mod tests {
         ]);
         to_client(&mut headers);
         assert_eq!(names(&headers), ["content-length", "x-request-id", "x-tt-sign"]);
+    }
+
+    #[test]
+    fn a_coding_beats_a_length() {
+        let mut headers = map(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
+        assert!(!is_close_delimited(&headers));
+        to_client(&mut headers);
+        assert!(headers.is_empty());
+        assert!(is_close_delimited(&map(&[("transfer-encoding", "identity"), ("content-length", "3")])));
+        assert!(!is_close_delimited(&map(&[("transfer-encoding", "gzip, Chunked")])));
+        assert!(!is_close_delimited(&map(&[("content-length", "3")])));
+        assert!(is_close_delimited(&map(&[])));
     }
 
     #[test]

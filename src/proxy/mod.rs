@@ -45,10 +45,13 @@ impl Handler for Proxy {
         let accepted = last_read(client);
         let path = request.uri().path().to_owned();
         let target = classify(&path);
-        let mut observation = Observation::begin(self.site.meter.clone(), target.operation.label(), accepted);
+        let measured = target.operation == Operation::Chat && request.method() == Method::POST;
+        let meter = self.site.meter.clone();
+        let mut observation = Observation::begin(meter, target.operation.label(), accepted, measured);
         let answered = match (target.operation, request.method()) {
-            (Operation::Chat, &Method::POST) => self.chat(&target, request, client, &mut observation).await,
+            _ if measured => self.chat(&target, request, client, &mut observation).await,
             (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
+            (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
             _ => self.pass(&target, request, &mut observation).await,
         };
         match answered {
@@ -56,9 +59,10 @@ impl Handler for Proxy {
                 observation.finish_whole(response.status().as_u16());
                 response.map(Either::Left)
             }
-            Ok(Answer::Theirs { response, framing_unknown, event_timeout }) => response.map(|body| {
+            Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout }) => response.map(|body| {
                 let body = ObservedBody::new(body, observation, Some(&client.io), framing_unknown);
-                Either::Right(body.with_event_timeout(event_timeout))
+                let reset = unframed.then(|| client.io.clone());
+                Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset))
             }),
             Err(refusal) => {
                 let response = refusal.response();
@@ -83,6 +87,8 @@ enum Answer {
         response: Response<ReplyBody>,
         /// Only the connection's end ends it.
         framing_unknown: bool,
+        /// Towards the client, too.
+        unframed: bool,
         /// The longest time between two events, where they are looked at.
         event_timeout: Option<Duration>,
     },
@@ -103,18 +109,15 @@ impl Proxy {
             return Err(Refusal::Compressed);
         }
         let body = self.read_body(&head.headers, body).await?;
-        let read_at = last_read(client);
-        observation.body_read(read_at);
+        observation.body_read(last_read(client));
         let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
-        observation.asked(
-            read_at,
-            Asked {
-                model: chat.model.as_deref().map(Box::from),
-                stream: chat.stream,
-                choices: chat.choices,
-                tag: head.headers.get(&headers::TAG).and_then(|tag| tag.to_str().ok()).map(Box::from),
-            },
-        );
+        let tag = head.headers.get(&headers::TAG).and_then(|tag| tag.to_str().ok());
+        observation.asked(Asked {
+            model: chat.model.as_deref().map(cropped),
+            stream: chat.stream,
+            choices: chat.choices,
+            tag: tag.map(cropped),
+        });
         let model = chat.model.as_deref().unwrap_or("");
         let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
         let backend = self.enter(route.backend, &head, observation)?;
@@ -149,6 +152,11 @@ impl Proxy {
             }
         };
         let http10 = head.version == Version::HTTP_10;
+        let limit = self.site.server.max_body_bytes;
+        if announced_length(&head.headers).is_some_and(|length| length > limit as u64) {
+            discard(&head.headers, body);
+            return Err(Refusal::TooLarge { limit });
+        }
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
         let reply = self.send(route.backend, backend, target, head, body, observation).await?;
@@ -203,8 +211,7 @@ impl Proxy {
 
     async fn read_body(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
         let limit = self.site.server.max_body_bytes;
-        let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > limit as u64) {
+        if announced_length(headers).is_some_and(|length| length > limit as u64) {
             discard(headers, body);
             return Err(Refusal::TooLarge { limit });
         }
@@ -243,7 +250,9 @@ fn discard(headers: &HeaderMap, mut body: Incoming) {
 fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observation: &mut Observation) -> Answer {
     let Reply { mut head, body, phases, reused, sent, head_at } = reply;
     let framing_unknown = headers::is_close_delimited(&head.headers);
-    let identity = http10 || head.headers.contains_key(CONTENT_LENGTH);
+    headers::to_client(&mut head.headers);
+    let unframed = http10 && !head.headers.contains_key(CONTENT_LENGTH);
+    let identity = unframed || head.headers.contains_key(CONTENT_LENGTH);
     observation.answered(Answered {
         status: head.status.as_u16(),
         content: content_of(&head.headers),
@@ -253,10 +262,19 @@ fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observat
         connect: phases,
         reused,
     });
-    headers::to_client(&mut head.headers);
     // What the upstream speaks is not what the client gets: its own connection decides.
     head.version = Version::HTTP_11;
-    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown, event_timeout }
+    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown, unframed, event_timeout }
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// A name as it is kept: what is longer than this is no name, and may be content sent by mistake.
+fn cropped(name: &str) -> Box<str> {
+    const LONGEST: usize = 256;
+    name[..name.floor_char_boundary(LONGEST)].into()
 }
 
 fn content_of(headers: &HeaderMap) -> Content {

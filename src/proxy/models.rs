@@ -1,6 +1,7 @@
 //! `/v1/models`: what the upstreams list and what the configuration adds, in one list.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
@@ -14,6 +15,8 @@ use super::{Answer, Proxy, headers, pass_on};
 use crate::measure::Observation;
 use crate::route::Target;
 
+/// How long one of several upstreams may take over its list.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The largest list that is merged, in bytes.
 const LARGEST: usize = 16 << 20;
 
@@ -53,7 +56,10 @@ impl Proxy {
                     let new = |model: &Value| model["id"].as_str().is_some_and(|id| listed.insert(id.to_owned()));
                     models.extend(theirs.into_iter().filter(new));
                 }
-                Err(refusal) => refused = Some(refusal),
+                Err(refusal) => {
+                    tracing::warn!(backend = %self.site.backends[index].name, %refusal, "its models are not listed");
+                    refused = Some(refusal);
+                }
             }
         }
         if let Some(refusal) = refused.filter(|_| !answered && models.is_empty()) {
@@ -92,9 +98,18 @@ impl Proxy {
         self.guard(backend, &head)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         head.headers.remove(ACCEPT_ENCODING);
-        let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
-        let status = reply.head.status;
+        let default = self.site.router.default_route().map(|route| route.backend);
+        if backend.key.is_none() && default != Some(index) {
+            // The client's key is meant for where its requests go by default, not for everyone.
+            headers::strip_credentials(&mut head.headers);
+        }
         let unusable = |what: String| Refusal::Models { backend: backend.name.to_string(), what };
+        let asking = self.send(index, backend, target, head, Either::Left(Full::default()), observation);
+        let reply = match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(reply) => reply?,
+            Err(_) => return Err(unusable(format!("it did not answer within {} s", PATIENCE.as_secs()))),
+        };
+        let status = reply.head.status;
         let body: Bytes = match Limited::new(reply.body, LARGEST).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return Err(unusable(error.to_string())),

@@ -22,13 +22,14 @@ pub(super) struct ChatRequest {
 /// Why a body cannot be understood.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum BadRequest {
-    #[error("the request body is not valid JSON: {0}")]
+    #[error("the request body cannot be read as a JSON object: {0}")]
     NotJson(String),
     #[error("the request's model must be a string")]
     ModelNotText,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a JSON object")]
 struct Peeked<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,

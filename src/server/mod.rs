@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::transport::{Io, Transport};
+use crate::transport::{Io, Transport, keep_alive};
 
 pub mod bind;
 
@@ -80,9 +80,12 @@ pub async fn serve<H: Handler>(
                     connections.spawn(serving);
                 }
                 Err(error) => {
-                    // Out of descriptors, mostly: wait for some to be closed rather than spin.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    // Out of descriptors or memory: wait for some to come back rather than spin. A client that left
+                    // while it was queued is no reason to.
+                    if error.kind() != std::io::ErrorKind::ConnectionAborted {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
                 }
             },
             Some(ended) = connections.join_next() => report(ended),
@@ -125,11 +128,11 @@ async fn connection<H: Handler>(
     limits: Limits,
     mut shutdown: Shutdown,
 ) {
-    if let Err(error) = socket.set_nodelay(true) {
+    if let Err(error) = socket.set_nodelay(true).and_then(|()| keep_alive(&socket)) {
         tracing::debug!(%error, %peer, "client gone before its connection was set up");
         return;
     }
-    let transport = Transport::new(socket);
+    let transport = Transport::tcp(socket);
     let client = Arc::new(Client { peer, io: transport.io().clone() });
     let service = service_fn(move |request| {
         let handler = handler.clone();

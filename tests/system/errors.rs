@@ -46,7 +46,14 @@ fn what_is_no_chat_request_never_reaches_the_upstream() {
     let sim = sim();
     let proxy = Proxy::before(sim.addr(), "");
     for body in ["", "{", "[1]", r#"{"model":"m"} x"#, "model=m"] {
-        refused(&proxy, &chat(body), 400, "invalid_json", "rejected", &["not valid JSON", "nothing was sent upstream"]);
+        refused(
+            &proxy,
+            &chat(body),
+            400,
+            "invalid_json",
+            "rejected",
+            &["cannot be read as a JSON object", "nothing was sent upstream"],
+        );
     }
     refused(&proxy, &chat(r#"{"model":7}"#), 400, "invalid_json", "rejected", &["model must be a string"]);
     let zipped = post("/v1/chat/completions", &[("content-encoding", "gzip")], WHOLE);

@@ -27,13 +27,15 @@ pub struct ReplyBody {
     io: Arc<Io>,
     idle_timeout: Duration,
     alarm: Pin<Box<Sleep>>,
+    /// Trailers came, which are the last frame.
+    whole: bool,
 }
 
 impl ReplyBody {
     pub(super) fn new(incoming: Incoming, link: Link, pool: Pool, idle_timeout: Duration) -> Self {
         let io = link.io().clone();
         let alarm = Box::pin(tokio::time::sleep(idle_timeout));
-        Self { incoming, link: Some(link), pool, io, idle_timeout, alarm }
+        Self { incoming, link: Some(link), pool, io, idle_timeout, alarm, whole: false }
     }
 
     /// Ready when nothing, not even a comment, was read for the idle time. Costs nothing per frame: the alarm is
@@ -69,7 +71,10 @@ impl Body for ReplyBody {
             None => Pin::new(incoming).poll_frame(cx),
         };
         match polled {
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Ok(frame))) => {
+                this.whole = frame.is_trailers();
+                Poll::Ready(Some(Ok(frame)))
+            }
             Poll::Ready(Some(Err(error))) => {
                 this.link = None;
                 Poll::Ready(Some(Err(Broken::from_hyper(error))))
@@ -102,8 +107,9 @@ impl Stamped for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        // hyper's server drops a body of known length at its last byte without asking for the end.
-        if self.incoming.is_end_stream() {
+        // hyper's server drops a body of known length at its last byte, and any after its trailers, without asking for
+        // the end.
+        if self.whole || self.incoming.is_end_stream() {
             self.give_back();
         }
     }

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::failure::Cause;
 use super::stream::Stream;
 use crate::config::{BaseUrl, OpenAi};
-use crate::transport::{ConnectPhases, Transport};
+use crate::transport::{ConnectPhases, Transport, keep_alive};
 
 /// Why an upstream cannot be set up at all. Each is found at start, before any traffic.
 #[derive(Debug, Error)]
@@ -80,7 +80,7 @@ impl Connector {
         let addresses = self.resolve(&mut phases.dns).await.map_err(Cause::Dns)?;
         *step = Step::Connect;
         let socket = timed(&mut phases.connect, dial(&addresses)).await.map_err(Cause::Connect)?;
-        let transport = Transport::new(socket);
+        let transport = Transport::tcp(socket);
         let Some((connector, name)) = &self.tls else { return Ok(Stream::Plain(transport)) };
         *step = Step::Tls;
         let handshake = connector.connect(name.clone(), transport);
@@ -136,6 +136,7 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         match TcpStream::connect(address).await {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
+                keep_alive(&socket)?;
                 return Ok(socket);
             }
             Err(error) => last = error,

@@ -34,14 +34,20 @@ const MOST_ROUNDS: usize = 8;
 /// An open connection.
 pub(super) struct Link {
     sender: SendRequest<RequestBody>,
-    driver: Connection<TokioIo<Stream>, RequestBody>,
+    /// `None` once the connection has ended.
+    driver: Option<Connection<TokioIo<Stream>, RequestBody>>,
     io: Arc<Io>,
     descriptor: RawFd,
     gate: Arc<Gate>,
     waker: Waker,
     opened: Instant,
     parked: Instant,
-    closed: bool,
+}
+
+/// A reply's head, with hyper's body.
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) sent: Option<Instant>,
 }
 
 /// An exchange that brought no reply head.
@@ -61,45 +67,65 @@ impl Link {
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Cause::from_hyper)?;
         let gate = Arc::new(Gate::default());
         let waker = Waker::from(gate.clone());
-        Ok(Self { sender, driver, io, descriptor, gate, waker, opened: now, parked: now, closed: false })
+        let driver = Some(driver);
+        Ok(Self { sender, driver, io, descriptor, gate, waker, opened: now, parked: now })
     }
 
     pub(super) fn io(&self) -> &Arc<Io> {
         &self.io
     }
 
-    /// When the request's last byte was written. `None` while part of it waits in hyper's buffer, as when the
-    /// upstream answers early; hyper flushes only when that is empty, and a whole request goes in at once.
-    pub(super) fn sent(&self) -> Option<Instant> {
-        self.io.last_write().filter(|_| self.io.is_flushed())
+    /// When the request's last byte was written, `before` bytes having been written before it. `None` when nothing of
+    /// it was, and while part of it waits in hyper's buffer, as when the upstream answers early; hyper flushes only when
+    /// that is empty, and a whole request goes in at once.
+    fn sent(&self, before: u64) -> Option<Instant> {
+        self.io.last_write().filter(|_| self.io.is_flushed() && self.io.bytes_written() > before)
     }
 
-    /// Sends `request` and waits for the reply's head.
+    /// Sends `request` and waits for the reply's head, for `head_timeout` after the last byte that could be written.
     pub(super) async fn exchange(
         &mut self,
         request: Request<RequestBody>,
         head_timeout: Duration,
-    ) -> Result<Response<Incoming>, Lost> {
-        let sending = self.sender.try_send_request(request);
-        let mut sending = pin!(sending);
-        let (driver, closed) = (&mut self.driver, &mut self.closed);
+    ) -> Result<Answered, Lost> {
+        let before = self.io.bytes_written();
+        let began = Instant::now();
+        let mut sending = pin!(self.sender.try_send_request(request));
+        let mut alarm = pin!(tokio::time::sleep(head_timeout));
+        let (driver, io) = (&mut self.driver, &self.io);
         let answered = poll_fn(|cx| {
             if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
-                return Poll::Ready(answer);
+                return Poll::Ready(Some(answer));
             }
-            if !*closed && Pin::new(&mut *driver).poll(cx).is_ready() {
-                *closed = true;
+            if let Some(connection) = driver
+                && Pin::new(connection).poll(cx).is_ready()
+            {
+                // Dropped with the connection, a request that it had not taken comes back.
+                *driver = None;
             }
-            sending.as_mut().poll(cx)
+            if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
+                return Poll::Ready(Some(answer));
+            }
+            while alarm.as_mut().poll(cx).is_ready() {
+                // A long upload is no late answer: the time counts from the last write.
+                let wrote = if io.bytes_written() > before { io.last_write().unwrap_or(began) } else { began };
+                let left = head_timeout.saturating_sub(wrote.elapsed());
+                if left.is_zero() {
+                    return Poll::Ready(None);
+                }
+                alarm.as_mut().reset(tokio::time::Instant::now() + left);
+            }
+            Poll::Pending
         });
-        match tokio::time::timeout(head_timeout, answered).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(mut error)) => {
+        let lost = match answered.await {
+            Some(Ok(response)) => return Ok(Answered { response, sent: self.sent(before) }),
+            Some(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
-                Err(Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: self.sent() })
+                Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: None }
             }
-            Err(_) => Err(Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: self.sent() }),
-        }
+            None => Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: None },
+        };
+        Err(Lost { sent: self.sent(before), ..lost })
     }
 
     /// Polls the connection and `body`, which it feeds, until one of them has something to say or both wait.
@@ -113,8 +139,12 @@ impl Link {
             let mut inner = Context::from_waker(&self.waker);
             // The body first: asking for a frame is what allows the connection to read one.
             let mut polled = body(&mut inner);
-            if polled.is_pending() && !self.closed {
-                self.closed = Pin::new(&mut self.driver).poll(&mut inner).is_ready();
+            if polled.is_pending()
+                && let Some(connection) = &mut self.driver
+            {
+                if Pin::new(connection).poll(&mut inner).is_ready() {
+                    self.driver = None;
+                }
                 polled = body(&mut inner);
             }
             if polled.is_ready() {
@@ -135,8 +165,10 @@ impl Link {
     pub(super) fn settle(&mut self, now: Instant) -> bool {
         self.parked = now;
         let mut idle = Context::from_waker(Waker::noop());
-        self.closed = self.closed || Pin::new(&mut self.driver).poll(&mut idle).is_ready();
-        !self.closed && self.sender.is_ready()
+        if self.driver.as_mut().is_none_or(|connection| Pin::new(connection).poll(&mut idle).is_ready()) {
+            self.driver = None;
+        }
+        self.driver.is_some() && self.sender.is_ready()
     }
 
     /// Whether a parked connection may still be used: young enough, and neither closed nor talking out of turn.
@@ -155,11 +187,11 @@ impl Link {
     /// Whether the socket holds neither bytes nor an end. Asks the kernel: the runtime may not know yet.
     #[allow(unsafe_code)]
     fn is_silent(&self) -> bool {
-        if self.closed {
+        if self.driver.is_none() {
             return false;
         }
-        // SAFETY: `driver` owns the socket behind this descriptor and closes it only when it has ended, which sets
-        // `closed`; so the descriptor is open and ours for the length of this call.
+        // SAFETY: the connection in `driver` owns the socket behind this descriptor and closes it only when dropped, so
+        // the descriptor is open and ours for the length of this call.
         let socket = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
         let mut byte = [0_u8; 1];
         matches!(rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))

@@ -27,7 +27,7 @@ pub use link::RequestBody;
 use crate::config::OpenAi;
 use crate::transport::ConnectPhases;
 use connector::Connector;
-use link::{Link, Lost};
+use link::{Answered, Link, Lost};
 use pool::Pool;
 
 /// A reply whose head has been read.
@@ -42,7 +42,7 @@ pub struct Reply {
     pub reused: bool,
     /// When the last request byte was written. `None` when the upstream answered before that.
     pub sent: Option<Instant>,
-    /// When the read that completed the reply's head returned.
+    /// When the reply's head was read: the last read by then, which may also have begun the body.
     pub head_at: Instant,
 }
 
@@ -122,9 +122,8 @@ impl Upstream {
         phases: ConnectPhases,
         reused: bool,
     ) -> Result<Reply, Lost> {
-        let response = link.exchange(request, self.head_timeout).await?;
+        let Answered { response, sent } = link.exchange(request, self.head_timeout).await?;
         let (head, incoming) = response.into_parts();
-        let sent = link.sent();
         let head_at = link.io().last_read().map_or_else(Instant::now, |stamp| stamp.at);
         let body = ReplyBody::new(incoming, link, self.pool.clone(), self.idle_timeout);
         Ok(Reply { head, body, phases, reused, sent, head_at })

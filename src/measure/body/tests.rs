@@ -46,8 +46,9 @@ fn observation() -> (Observation, Told) {
     let keep = Box::new(move |exchange: &Exchange| tell.lock().unwrap().push(exchange.clone()));
     let meter = Arc::new(Meter::new(Setup::default(), vec![keep]));
     let now = Instant::now();
-    let mut observation = Observation::begin(meter, "chat", now);
-    observation.asked(now, Asked { stream: true, choices: 1, ..Asked::default() });
+    let mut observation = Observation::begin(meter, "chat", now, true);
+    observation.body_read(now);
+    observation.asked(Asked { stream: true, choices: 1, ..Asked::default() });
     observation.routed(&"up".into());
     observation.answered(Answered {
         status: 200,

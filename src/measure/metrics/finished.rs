@@ -69,6 +69,11 @@ impl Meter {
         if series.is_none() {
             return;
         }
+        if exchange.token_events == 0 && exchange.marks.first_event.is_none() {
+            // Not a stream: of its times, only the duration means anything.
+            self.tokens(exchange, base);
+            return;
+        }
         let plain = [
             (&families.headers, exchange.marks.to_headers()),
             (&families.first_event, exchange.marks.to_first_event()),

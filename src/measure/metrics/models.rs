@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The longest name that becomes a label, in bytes.
 const LONGEST: usize = 128;
 
+/// Labels that mean something else than a model of that name.
+const RESERVED: [&str; 2] = [super::NONE, super::OTHER];
+
 /// What a name became.
 pub(super) enum Label {
     /// The name itself.
@@ -43,6 +46,9 @@ impl Models {
     /// The label of `name` at `backend`, which has just answered 2xx for it if `succeeded`.
     pub(super) fn label(&self, backend: &str, name: &str, succeeded: bool) -> Label {
         let Some(names) = self.0.get(backend) else { return Label::Unproven };
+        if RESERVED.contains(&name) {
+            return Label::Unproven;
+        }
         if !names.configured.is_empty()
             && let Some(configured) = names.configured.get(&name.to_lowercase())
         {
@@ -94,6 +100,13 @@ mod tests {
         assert_eq!(said(&models, "b", true), "b");
         assert_eq!(said(&models, "c", true), "(overflow)");
         assert_eq!(said(&models, "b", true), "b");
+    }
+
+    #[test]
+    fn a_model_cannot_take_a_reserved_label() {
+        let models = models(8);
+        assert_eq!(said(&models, "other", true), "(unproven)");
+        assert_eq!(said(&models, "none", true), "(unproven)");
     }
 
     #[test]

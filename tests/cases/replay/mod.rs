@@ -183,9 +183,10 @@ impl Case {
     fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay) -> Seen {
         let accepted = Instant::now();
         let head = accepted + Duration::from_millis(5);
-        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted);
+        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, true);
         let asked = Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, tag: None };
-        observation.asked(accepted + Duration::from_millis(1), asked);
+        observation.body_read(accepted + Duration::from_millis(1));
+        observation.asked(asked);
         observation.routed(&bench.backend);
         observation.answered(Answered {
             status: self.status,
