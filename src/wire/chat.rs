@@ -1,7 +1,7 @@
 //! Chat completions: one event of a stream, or one whole reply → its [`Meaning`].
 //!
-//! Two readers answer the same questions. [`document`] is the truth: any JSON, any order, tolerant field by field.
-//! [`walk`] is the fast way: it knows the one shape that nearly every chunk of a stream has, and gives up in doubt.
+//! Two readers answer the same questions. `document` is the truth: any JSON, any order, tolerant field by field.
+//! `walk` is the fast way: it knows the one shape that nearly every chunk of a stream has, and gives up in doubt.
 //!
 //! Invariants:
 //! * Whenever `walk` answers, `document` would answer the same; a property test holds them against each other.
