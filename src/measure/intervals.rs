@@ -96,6 +96,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// How many phases there are.
+    pub const COUNT: usize = 9;
+
     /// The value of the `phase` label.
     pub fn label(self) -> &'static str {
         match self {
