@@ -57,16 +57,18 @@ impl Observed {
         self.passes += 1;
     }
 
-    /// Every event that passed was measured.
-    pub(crate) fn check(&self) {
-        let metrics = self.meter.render();
+    /// Ends the exchange: every event that passed was measured.
+    pub(crate) fn check(self) {
+        let Self { body, client, meter, passes } = self;
+        drop((body, client));
+        let metrics = meter.render();
         let value = |name: &str| {
             let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
             line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok())
         };
-        assert_eq!(value("streamgauge_token_events_total{"), Some(self.passes), "{metrics}");
-        assert_eq!(value("streamgauge_dwell_seconds_count{"), Some(self.passes), "{metrics}");
-        assert_eq!(value("streamgauge_inter_token_latency_seconds_count{"), Some(self.passes - 1), "{metrics}");
+        assert_eq!(value("streamgauge_token_events_total{"), Some(passes), "{metrics}");
+        assert_eq!(value("streamgauge_dwell_seconds_count{"), Some(passes), "{metrics}");
+        assert_eq!(value("streamgauge_inter_token_latency_seconds_count{"), Some(passes - 1), "{metrics}");
     }
 }
 

@@ -15,7 +15,7 @@ use super::anomaly::Anomaly;
 use super::delivery::{Cargo, Delivery, Framing};
 use super::exchange::Exchange;
 use super::intervals::OutputTokens;
-use super::metrics::{Meter, Series};
+use super::metrics::{Meter, OwnError, Series};
 use super::outcome::{Ending, Outcome, Said, decide};
 use super::reader::{Content, Reader};
 use super::timeline::Timeline;
@@ -69,6 +69,7 @@ pub struct Observation {
     reader: Option<Reader>,
     delivery: Option<Delivery>,
     series: Option<Arc<Series>>,
+    own_error: Option<OwnError>,
     /// Frames that have passed and were not looked at yet.
     passed: VecDeque<(Bytes, ReadStamp)>,
     last_stamp: Option<ReadStamp>,
@@ -101,6 +102,7 @@ impl Observation {
             reader: None,
             delivery: None,
             series: None,
+            own_error: None,
             passed: VecDeque::new(),
             last_stamp: None,
             drained: false,
@@ -144,7 +146,9 @@ impl Observation {
         if succeeded && self.measured {
             let label = self.label(true);
             if let Some(backend) = &self.backend {
-                self.series = Some(self.meter.series(backend, &label, self.operation));
+                let series = self.meter.series(backend, &label, self.operation);
+                self.own_error = Some(OwnError::new(series.clone()));
+                self.series = Some(series);
             }
             self.model = Some(label);
             if answered.content == Content::Opaque {
@@ -187,24 +191,24 @@ impl Observation {
     /// Looks at the frames that have passed.
     pub(super) fn think(&mut self) {
         while let Some((bytes, stamp)) = self.passed.pop_front() {
-            let Some(reader) = &mut self.reader else { continue };
             if stamp.number != self.timeline.current_read() {
-                close_read(&mut self.timeline, self.series.as_deref());
+                self.close_read();
             }
+            let Some(reader) = &mut self.reader else { continue };
             let held = reader.frame(&bytes, stamp, &mut self.timeline);
             if let Some(delivery) = &mut self.delivery {
                 delivery.load(Cargo { read_at: Some(stamp.at), events: held.events, token: held.token });
             }
         }
         if self.drained {
-            close_read(&mut self.timeline, self.series.as_deref());
+            self.close_read();
         }
         self.tell_ttft();
     }
 
     /// The client's socket has accepted `total` bytes, all of them if `flushed`.
     pub(super) fn written(&mut self, total: u64, at: Instant, flushed: bool) {
-        let (Some(delivery), Some(series)) = (&mut self.delivery, &self.series) else { return };
+        let (Some(delivery), Some(own_error)) = (&mut self.delivery, &mut self.own_error) else { return };
         let marks = &mut self.timeline.marks;
         let deliver = |cargo: Cargo| {
             if cargo.events == 0 {
@@ -215,7 +219,7 @@ impl Observation {
                 marks.last_token_written = Some(at);
             }
             if let Some(dwell) = cargo.read_at.and_then(|read| at.checked_duration_since(read)) {
-                series.dwell(dwell, cargo.events);
+                own_error.dwell(dwell, cargo.events);
             }
         };
         if flushed {
@@ -237,7 +241,7 @@ impl Observation {
         if let Some(reader) = &mut self.reader {
             reader.end(ending == Ending::Whole, stamp, &mut self.timeline);
         }
-        close_read(&mut self.timeline, self.series.as_deref());
+        self.close_read();
         self.tell_ttft();
         let decided = decide(self.said(), ending);
         // What looks like a client that left is our doing while a panic or the shutdown takes the reply down.
@@ -318,7 +322,26 @@ impl Observation {
             model_requested: asked.as_ref().and_then(|asked| asked.model.clone()),
             tag: asked.and_then(|asked| asked.tag),
         };
+        // Dropping it tells what it still holds: who sees the request as over finds that counted too.
+        self.own_error = None;
         self.meter.finished(&exchange, self.series.as_deref());
+    }
+
+    /// The current read is over: tells what it brought.
+    fn close_read(&mut self) {
+        let series = self.series.as_deref();
+        let summary = self.timeline.read_over(|gap| {
+            if let Some(series) = series {
+                series.gap(gap);
+            }
+        });
+        let Some(summary) = summary else { return };
+        if let Some(series) = series.filter(|_| summary.token_events > 0) {
+            series.token_events(summary.token_events);
+        }
+        if let Some(own_error) = &mut self.own_error {
+            own_error.read(summary);
+        }
     }
 
     fn label(&self, succeeded: bool) -> Arc<str> {
@@ -368,16 +391,5 @@ impl Drop for Observation {
             self.ended(Ending::Dropped);
             self.tell(Instant::now());
         }
-    }
-}
-
-fn close_read(timeline: &mut Timeline, series: Option<&Series>) {
-    let summary = timeline.read_over(|gap| {
-        if let Some(series) = series {
-            series.gap(gap);
-        }
-    });
-    if let (Some(summary), Some(series)) = (summary, series) {
-        series.read(summary);
     }
 }

@@ -11,6 +11,7 @@ mod families;
 mod finished;
 mod ledger;
 mod models;
+mod own_error;
 mod series;
 
 use super::exchange::Exchange;
@@ -18,6 +19,7 @@ use families::Families;
 use ledger::Ledger;
 use ledger::NONE;
 use models::{Label, Models};
+pub(in crate::measure) use own_error::OwnError;
 pub(in crate::measure) use series::Series;
 
 /// The label of a model whose name may not be one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramVec, IntCounter};
 
 use super::families::Families;
-use crate::measure::timeline::{Gap, ReadSummary};
+use crate::measure::timeline::Gap;
 
 /// Handles made at their first use: a histogram that was never observed does not appear.
 pub(in crate::measure) struct Series {
@@ -70,26 +70,27 @@ impl Series {
         }
     }
 
-    /// What one read brought.
-    pub(in crate::measure) fn read(&self, read: ReadSummary) {
-        if read.token_events > 0 {
-            let counter = || self.families.token_events.with_label_values(&self.base());
-            self.token_events.get_or_init(counter).inc_by(u64::from(read.token_events));
-        }
-        let own = [&*self.backend, self.operation];
-        let per_read = || self.families.events_per_read.with_label_values(&own);
-        self.events_per_read.get_or_init(per_read).observe(f64::from(read.events));
-        let stamped = || self.families.timestamps.with_label_values(&["user"]);
-        self.user_timestamps.get_or_init(stamped).inc_by(u64::from(read.events));
+    /// Token events, as they come.
+    pub(in crate::measure) fn token_events(&self, count: u32) {
+        let counter = || self.families.token_events.with_label_values(&self.base());
+        self.token_events.get_or_init(counter).inc_by(u64::from(count));
     }
 
-    /// The time `events` events of one frame spent here.
-    pub(in crate::measure) fn dwell(&self, dwell: Duration, events: u32) {
-        let own = [&*self.backend, self.operation];
-        let histogram = self.dwell.get_or_init(|| self.families.dwell.with_label_values(&own));
-        for _ in 0..events {
-            histogram.observe(dwell.as_secs_f64());
-        }
+    /// Time between an event's read and its write.
+    pub(super) fn dwell(&self) -> &Histogram {
+        let made = || self.families.dwell.with_label_values(&[&*self.backend, self.operation]);
+        self.dwell.get_or_init(made)
+    }
+
+    /// Events that one read brought.
+    pub(super) fn events_per_read(&self) -> &Histogram {
+        let made = || self.families.events_per_read.with_label_values(&[&*self.backend, self.operation]);
+        self.events_per_read.get_or_init(made)
+    }
+
+    /// Events whose instant was read after their read returned.
+    pub(super) fn user_timestamps(&self) -> &IntCounter {
+        self.user_timestamps.get_or_init(|| self.families.timestamps.with_label_values(&["user"]))
     }
 
     fn labelled<'a>(&self, cell: &'a OnceLock<Histogram>, family: &HistogramVec, value: &str) -> &'a Histogram {
