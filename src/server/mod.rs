@@ -5,10 +5,11 @@
 //! Invariant: a panic in a handler ends its own connection and no other.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -147,13 +148,28 @@ async fn connection<H: Handler>(
             .auto_date_header(false)
             .serve_connection(TokioIo::new(transport), service)
     );
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = told_to_stop(&mut shutdown) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    // The signal is asked for once per task, not at every wake-up: this runs for each event of each stream.
+    let signal = shutdown.clone();
+    let mut stopping = pin!(told_to_stop(&mut shutdown));
+    let mut asked = None::<Waker>;
+    let mut told = false;
+    let served = poll_fn(|cx| {
+        if let Poll::Ready(served) = connection.as_mut().poll(cx) {
+            return Poll::Ready(served);
         }
-    };
+        let waits = asked.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
+        if told || (waits && !signal.has_changed().unwrap_or(true)) {
+            return Poll::Pending;
+        }
+        asked = Some(cx.waker().clone());
+        if stopping.as_mut().poll(cx).is_ready() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+            return connection.as_mut().poll(cx);
+        }
+        Poll::Pending
+    })
+    .await;
     if let Err(error) = served {
         tracing::debug!(%error, %peer, "client connection ended early");
     }

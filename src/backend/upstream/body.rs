@@ -4,7 +4,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,6 +27,8 @@ pub struct ReplyBody {
     io: Arc<Io>,
     idle_timeout: Duration,
     alarm: Pin<Box<Sleep>>,
+    /// The task that the alarm will wake. `None` before it is first set.
+    alarm_for: Option<Waker>,
     /// Trailers came, which are the last frame.
     whole: bool,
 }
@@ -35,12 +37,17 @@ impl ReplyBody {
     pub(super) fn new(incoming: Incoming, link: Link, pool: Pool, idle_timeout: Duration) -> Self {
         let io = link.io().clone();
         let alarm = Box::pin(tokio::time::sleep(idle_timeout));
-        Self { incoming, link: Some(link), pool, io, idle_timeout, alarm, whole: false }
+        Self { incoming, link: Some(link), pool, io, idle_timeout, alarm, alarm_for: None, whole: false }
     }
 
     /// Ready when nothing, not even a comment, was read for the idle time. Costs nothing per frame: the alarm is
     /// set again only when it rings, and then for the time that is left since the last read.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let set = self.alarm_for.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
+        if set && !self.alarm.is_elapsed() {
+            return Poll::Pending;
+        }
+        self.alarm_for = Some(cx.waker().clone());
         while self.alarm.as_mut().poll(cx).is_ready() {
             let last = self.io.last_read().map_or_else(Instant::now, |stamp| stamp.at);
             let left = self.idle_timeout.saturating_sub(last.elapsed());

@@ -142,6 +142,8 @@ impl Link {
             if polled.is_pending()
                 && let Some(connection) = &mut self.driver
             {
+                // What the body woke until now is the connection, which is polled next.
+                self.gate.take_noted();
                 if Pin::new(connection).poll(&mut inner).is_ready() {
                     self.driver = None;
                 }
