@@ -47,7 +47,7 @@ step "lints" cargo clippy --locked --all-targets -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 step "tests" cargo nextest run --locked --no-fail-fast
 step "documentation tests" cargo test --locked --doc
-step "build" cargo build --locked
+# The tests have left the binary.
 step "real clients" bash tests/clients/run.sh
 # One short round in the debug profile: no price, but the comparison runs, and under load the metrics must add up.
 step "price comparison, dry" cargo bench --locked --profile dev --bench price -- --rounds 1 --seconds 0.2
