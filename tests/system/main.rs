@@ -15,6 +15,7 @@ mod models;
 mod pool;
 mod serve;
 mod streams;
+mod unreadable;
 mod web_pages;
 
 /// A chat request that streams.
