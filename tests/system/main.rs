@@ -10,6 +10,7 @@ mod config_errors;
 mod conservation;
 mod errors;
 mod forwarding;
+mod framing;
 mod labels;
 mod models;
 mod pool;
