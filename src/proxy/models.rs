@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, http};
 use serde_json::{Value, json};
 
@@ -14,6 +13,7 @@ use super::failure::Refusal;
 use super::{Answer, Proxy, headers, pass_on};
 use crate::measure::Observation;
 use crate::route::Target;
+use crate::server::Upload;
 
 /// How long one of several upstreams may take over its list.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ impl Proxy {
     pub(super) async fn models(
         &self,
         target: &Target<'_>,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let own: Vec<(String, String)> = self

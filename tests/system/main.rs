@@ -17,6 +17,7 @@ mod pool;
 mod serve;
 mod streams;
 mod unreadable;
+mod uploads;
 mod web_pages;
 
 /// A chat request that streams.
