@@ -329,3 +329,6 @@ impl WriteListener for Watch {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,8 @@ fn who_waits_to_be_told_is_not_told_to_send_what_nobody_wants() {
     let mut client = proxy.client();
     client.send(request("POST", "/v1/files", &[("content-length", "10"), ("expect", "100-continue")]));
     assert_eq!(client.reply().status, 502, "and no 100 before it");
+    let closed = client.some().expect_err("an end").kind();
+    assert_eq!(closed, std::io::ErrorKind::UnexpectedEof, "nobody waits for what will not be sent");
 
     let sim = sim();
     let proxy = Proxy::before(sim.addr(), "");
