@@ -1,11 +1,13 @@
 //! `streamgauge demo`: a simulated model and the proxy in one process, real streams between them, and a table.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use clap::Args;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::header::CONTENT_TYPE;
 use hyper::{Method, Request};
@@ -28,7 +30,7 @@ const MODEL: &str = "demo-model";
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
     /// End after the table instead of staying up for requests of your own.
-    #[arg(long, env = "STREAMGAUGE_DEMO_EXIT")]
+    #[arg(long, env = "STREAMGAUGE_DEMO_EXIT", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     exit: bool,
     /// Where the proxy listens.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8484", env = "STREAMGAUGE_LISTEN")]
@@ -40,6 +42,13 @@ pub struct DemoArgs {
     log: LogArgs,
 }
 
+/// Prints a line. Whoever closed standard output wants no more of them.
+macro_rules! say {
+    ($($line:tt)*) => {
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    };
+}
+
 /// Runs the demo.
 ///
 /// # Errors
@@ -48,7 +57,6 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     // Access lines would drown the table.
     let format = args.log.log_format.unwrap_or(logging::Format::Text);
     let _log = logging::start(format, "warn").map_err(Failed::configuration)?;
-    let mut signals = Signals::new().map_err(Failed::running)?;
 
     let schedule = Schedule {
         ttft: Duration::from_millis(150),
@@ -61,32 +69,34 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     let seen = Seen::default();
     let running = Running::start(&config(args, &sim)?, vec![seen.listener()]).map_err(Failed::configuration)?;
 
-    println!("proxy    http://{}/v1", running.listen());
-    println!("metrics  http://{}/metrics", running.admin());
-    println!(
+    say!("proxy    http://{}/v1", running.listen());
+    say!("metrics  http://{}/metrics", running.admin());
+    say!(
         "model    simulated: first token after {} ms, then one every {} ms, {} tokens a reply",
         schedule.ttft.as_millis(),
         schedule.itl.as_millis(),
         schedule.tokens
     );
-    println!();
+    say!("");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failed::running)?;
-    println!("{HEAD}");
+    say!("{HEAD}");
     for concurrency in LEVELS {
         let (exchanges, took) = runtime.block_on(level(running.listen(), concurrency, &seen))?;
-        println!("{}", line(concurrency, &exchanges, took));
+        say!("{}", line(concurrency, &exchanges, took));
     }
-    println!();
-    println!("TTFT: request sent to first token. TPOT: time per token after the first. TGS: tokens per second of one");
-    println!("request. throughput: tokens per second of all requests together. Each level was warmed up first.");
+    say!("");
+    say!("TTFT: request sent to first token. TPOT: time per token after the first. TGS: tokens per second of one");
+    say!("request. throughput: tokens per second of all requests together. Each level was warmed up first.");
     if args.exit {
         return Ok(());
     }
-    println!();
-    println!("Up until Ctrl-C. Try:");
-    println!("  curl -N http://{}/v1/chat/completions -H 'content-type: application/json' \\", running.listen());
-    println!(r#"    -d '{{"model":"{MODEL}","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'"#);
-    println!("  curl -s http://{}/metrics | grep first_token", running.admin());
+    // Until here Ctrl-C ends the program at once; from here it ends the waiting.
+    let mut signals = Signals::new().map_err(Failed::running)?;
+    say!("");
+    say!("Up until Ctrl-C. Try:");
+    say!("  curl -N http://{}/v1/chat/completions -H 'content-type: application/json' \\", running.listen());
+    say!(r#"    -d '{{"model":"{MODEL}","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'"#);
+    say!("  curl -s http://{}/metrics | grep first_token", running.admin());
     signals.wait();
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::access_log;
@@ -22,6 +23,9 @@ pub const LEVEL_VARIABLE: &str = "STREAMGAUGE_LOG";
 const MOST_WAITING: usize = 8 << 20;
 /// How long lines are gathered before they are written together.
 const GATHER: Duration = Duration::from_millis(50);
+
+/// How long the last lines may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,6 +52,10 @@ impl From<LogFormat> for Format {
 pub fn start(format: Format, default_level: &str) -> Result<LogGuard, String> {
     let levels = std::env::var(LEVEL_VARIABLE).ok().filter(|levels| !levels.trim().is_empty());
     let levels = levels.as_deref().unwrap_or(default_level);
+    let is_word = |levels: &str| !levels.contains(['=', ',', '[', ':']);
+    if is_word(levels) && levels.parse::<LevelFilter>().is_err() {
+        return Err(format!("{LEVEL_VARIABLE}={levels}: no such level; use error, warn, info, debug, trace or off"));
+    }
     let filter = EnvFilter::builder()
         .parse(levels)
         .map_err(|error| format!("{LEVEL_VARIABLE}={levels}: {error}; use a level such as info, warn or debug"))?;
@@ -171,8 +179,13 @@ impl Drop for LogGuard {
     fn drop(&mut self) {
         self.lines.lock().stop = true;
         self.lines.0.bell.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        // A standard error that nobody reads must not hold the end up.
+        let Some(thread) = self.thread.take() else { return };
+        for _ in 0..100 {
+            if thread.is_finished() {
+                break;
+            }
+            std::thread::sleep(LAST_WORDS / 100);
         }
     }
 }

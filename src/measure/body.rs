@@ -131,6 +131,10 @@ impl<B> ObservedBody<B> {
         Poll::Ready(None)
     }
 
+    fn without_events(&mut self, cx: &Context<'_>, limit: Duration) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        self.fell_silent(cx, format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis()))
+    }
+
     /// Whether an end of this kind leaves the client with half an answer.
     fn breaks_off(&self, ending: Ending) -> bool {
         // Unobserved, it is taken for half.
@@ -166,12 +170,16 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
         if this.over {
             return this.poll_cut_off(cx);
         }
+        // Comments may flow all the while: a due alarm is answered before the next frame.
+        let due = this.alarm.as_ref().is_some_and(|alarm| alarm.sleep.is_elapsed());
+        if due && let Poll::Ready(limit) = this.poll_alarm(cx) {
+            return this.without_events(cx, limit);
+        }
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         if polled.is_pending() {
             this.watch.with(Watched::drained);
             let limit = ready!(this.poll_alarm(cx));
-            let reason = format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis());
-            return this.fell_silent(cx, reason);
+            return this.without_events(cx, limit);
         }
         match ready!(polled) {
             Some(Ok(frame)) => {

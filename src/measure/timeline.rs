@@ -14,7 +14,9 @@ use crate::clock::ReadStamp;
 use crate::wire::{Choice, Meaning, Usage};
 
 /// More tokens than this in one event are not believed.
-const MOST_TOKENS_PER_EVENT: u64 = 4096;
+const MOST_TOKENS_PER_EVENT: u64 = 512;
+/// More tokens than this in one request are not believed: a counter must survive one bad report.
+const MOST_TOKENS: u64 = 100_000_000;
 
 /// More choices than this in one reply are not followed; the API's own limit for `n`.
 const MOST_CHOICES: usize = 128;
@@ -296,8 +298,12 @@ impl Timeline {
             self.done = true;
         }
         self.error |= meaning.error;
-        if meaning.usage.is_some() {
-            self.usage = meaning.usage;
+        if let Some(usage) = meaning.usage {
+            let believed = plausible(usage);
+            if believed != usage {
+                self.anomalies.add(Anomaly::ImplausibleCount);
+            }
+            self.usage = Some(believed);
         }
         for choice in meaning.choices.iter().filter(|choice| choice.finished) {
             self.marks.finish = Some(at);
@@ -351,7 +357,8 @@ impl Timeline {
 
     /// How many tokens this event brought, where every event carries the running count and one choice is streamed.
     fn tokens_by_usage(&mut self, meaning: &Meaning<'_>) -> Option<u64> {
-        let now = meaning.usage.and_then(|usage| usage.output);
+        // Noted already, and what could not be believed left out.
+        let now = meaning.usage.and(self.usage).and_then(|usage| usage.output);
         let before = std::mem::replace(&mut self.counted, now);
         let one_choice = meaning.choices.len() == 1 && self.lines.len() <= 1;
         if one_choice { now?.checked_sub(before?).filter(|tokens| *tokens > 0) } else { None }
@@ -369,6 +376,19 @@ impl Timeline {
         }
         let at = found.unwrap_or(self.lines.len() - 1);
         self.lines.get_mut(at)
+    }
+}
+
+/// What can be believed of a usage report: no count beyond reason, and no part larger than its whole.
+fn plausible(usage: Usage) -> Usage {
+    let within = |count: Option<u64>, most: u64| count.filter(|count| *count <= most);
+    let input = within(usage.input, MOST_TOKENS);
+    let output = within(usage.output, MOST_TOKENS);
+    Usage {
+        input,
+        output,
+        reasoning: within(usage.reasoning, output.unwrap_or(0)),
+        cached: within(usage.cached, input.unwrap_or(0)),
     }
 }
 

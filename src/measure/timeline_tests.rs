@@ -114,6 +114,21 @@ fn a_count_beyond_belief_is_an_anomaly_and_not_a_loop() {
 }
 
 #[test]
+fn a_report_beyond_belief_is_no_usage() {
+    let believed = |usage: Usage| {
+        let mut fed = Fed::new();
+        fed.read(1, 0, &[Meaning { usage: Some(usage), ..Meaning::default() }]);
+        (fed.timeline.usage.unwrap(), fed.timeline.anomalies.count(Anomaly::ImplausibleCount))
+    };
+    let sane = Usage { input: Some(9), output: Some(7), reasoning: Some(7), cached: Some(0) };
+    assert_eq!(believed(sane), (sane, 0));
+    let huge = Usage { output: Some(u64::MAX), ..sane };
+    assert_eq!(believed(huge), (Usage { output: None, reasoning: None, ..sane }, 1));
+    assert_eq!(believed(Usage { reasoning: Some(8), ..sane }), (Usage { reasoning: None, ..sane }, 1));
+    assert_eq!(believed(Usage { cached: Some(10), ..sane }), (Usage { cached: None, ..sane }, 1));
+}
+
+#[test]
 fn an_unreadable_event_leaves_no_gap_on_either_side() {
     let mut fed = Fed::new();
     fed.read(1, 0, &[event(&[answer(0)])]);

@@ -28,6 +28,12 @@ pub(super) enum Refusal {
     Forbidden { message: String },
     /// A client takes streamgauge for a forward proxy.
     NoTunnel,
+    /// A method that would show the backend's key to the client.
+    Trace,
+    /// The request has passed here before.
+    Loop { backend: String, url: String },
+    /// The path cannot be passed on.
+    Path { problem: String },
     /// Not JSON where a key would be spent.
     NotJson,
     /// The request is signed, and an alias would break the signature.
@@ -67,7 +73,7 @@ impl Refusal {
                     Outcome::ConnectError
                 }
                 Cause::HeadTimeout(_) => Outcome::Timeout,
-                Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
+                Cause::NoHead(_) | Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
             },
             Self::Models { .. } => Outcome::Upstream5xx,
             Self::TooLarge { .. }
@@ -77,6 +83,9 @@ impl Refusal {
             | Self::NoDefaultRoute
             | Self::Forbidden { .. }
             | Self::NoTunnel
+            | Self::Trace
+            | Self::Loop { .. }
+            | Self::Path { .. }
             | Self::NotJson
             | Self::Signed { .. }
             | Self::NotServing { .. } => Outcome::Rejected,
@@ -93,6 +102,7 @@ impl Refusal {
         response
     }
 
+    #[allow(clippy::too_many_lines)] // one table, in one place, is the point
     fn told(&self) -> Told {
         let (status, kind, param, code, message) = match self {
             Self::TooLarge { limit } => (
@@ -141,6 +151,27 @@ impl Refusal {
                 "no_tunnel",
                 "streamgauge is no forward proxy; use its address as the base URL, not as HTTPS_PROXY".to_owned(),
             ),
+            Self::Trace => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "invalid_request_error",
+                None,
+                "no_trace",
+                "TRACE is refused: its answer would repeat the headers, keys included; use another method".to_owned(),
+            ),
+            Self::Loop { backend, url } => (
+                StatusCode::LOOP_DETECTED,
+                "invalid_request_error",
+                None,
+                "proxy_loop",
+                format!("backend {backend:?} ({url}) leads back to this streamgauge; correct its base_url"),
+            ),
+            Self::Path { problem } => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                None,
+                "bad_path",
+                format!("the request's path cannot be passed on: {problem}; correct it"),
+            ),
             Self::NotJson => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "invalid_request_error",
@@ -181,6 +212,7 @@ impl Refusal {
                 "incomplete_request",
                 "the client's request body broke off; send it whole".to_owned(),
             ),
+            Self::Upstream { cause: Cause::RequestBody(_), .. } => return Self::ClientBody.told(),
             Self::Upstream { backend, url, cause } => {
                 let late = matches!(cause, Cause::HeadTimeout(_));
                 let status = if late { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
@@ -200,7 +232,7 @@ fn upstream_code(cause: &Cause) -> &'static str {
         Cause::ConnectTimeout { .. } => "upstream_connect_timeout",
         Cause::HeadTimeout(_) => "upstream_timeout",
         Cause::Closed(_) => "upstream_closed",
-        Cause::Protocol(_) => "upstream_protocol",
+        Cause::NoHead(_) | Cause::Protocol(_) => "upstream_protocol",
         Cause::RequestBody(_) => "incomplete_request",
     }
 }
@@ -212,7 +244,7 @@ fn next_step(cause: &Cause) -> &'static str {
         Cause::Tls(_) => "check that base_url names the certificate's host; for a CA of your own set ca_file",
         Cause::HeadTimeout(_) => "try again, or raise head_timeout_ms",
         Cause::Closed(_) => "the request may have been acted on, so it was not repeated; try again",
-        Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
+        Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
         Cause::RequestBody(_) => "send it whole",
     }
 }

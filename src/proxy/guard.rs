@@ -42,6 +42,11 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
         );
         return Err(Refusal::Forbidden { message });
     }
+    let is_up = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "..");
+    if uri.path().split('/').any(is_up) {
+        let problem = "it climbs with \"..\" out of the base URL, and this backend's key is configured here";
+        return Err(Refusal::Path { problem: problem.to_owned() });
+    }
     if method == Method::POST && !is_json(headers) {
         return Err(Refusal::NotJson);
     }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, VIA};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
 
@@ -30,6 +30,9 @@ use site::Backend;
 
 /// A reply towards the client: one of ours, or a backend's on its way through.
 pub type ProxyBody = Either<Full<Bytes>, ObservedBody<ReplyBody>>;
+
+/// A client that sends nothing of its request's body for so long is given up.
+const UPLOAD_SILENCE: Duration = Duration::from_secs(75);
 
 /// One thread's handler.
 pub struct Proxy {
@@ -55,6 +58,7 @@ impl Handler for Proxy {
             _ if measured => self.chat(&target, request, client, &mut observation).await,
             (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
             (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
+            (_, &Method::TRACE) => Err(Refusal::Trace),
             _ => self.pass(&target, request, &mut observation).await,
         };
         match answered {
@@ -208,25 +212,45 @@ impl Proxy {
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.headers_mut() = head.headers;
-        *request.uri_mut() = path.parse().map_err(|error| Refusal::BadRequest {
-            message: format!("the request's path cannot be passed on: {error}"),
-        })?;
+        *request.uri_mut() =
+            path.parse().map_err(|error: http::uri::InvalidUri| Refusal::Path { problem: error.to_string() })?;
+        let headers = request.headers_mut();
+        if headers.get_all(VIA).iter().any(|via| *via == self.site.via) {
+            return Err(Refusal::Loop { backend: backend.name.to_string(), url: base.to_string() });
+        }
+        headers.append(VIA, self.site.via.clone());
         upstream.send(request).await.map_err(|failure| {
             failed(&failure);
             Refusal::Upstream { backend: backend.name.to_string(), url: base.to_string(), cause: failure.cause }
         })
     }
 
-    async fn read_body(&self, headers: &HeaderMap, body: Upload) -> Result<Bytes, Refusal> {
+    async fn read_body(&self, headers: &HeaderMap, mut body: Upload) -> Result<Bytes, Refusal> {
         let limit = self.site.server.max_body_bytes;
         if announced_length(headers).is_some_and(|length| length > limit as u64) {
             return Err(Refusal::TooLarge { limit });
         }
-        match Limited::new(body, limit).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit }),
-            Err(_) => Err(Refusal::ClientBody),
+        // Mostly one frame, which is kept as it is; many are copied together, so that a byte costs a byte.
+        let mut first = Bytes::new();
+        let mut joined = BytesMut::new();
+        loop {
+            let frame = match tokio::time::timeout(UPLOAD_SILENCE, body.frame()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) | Err(_) => return Err(Refusal::ClientBody),
+            };
+            let Ok(bytes) = frame.into_data() else { continue };
+            if first.len() + joined.len() + bytes.len() > limit {
+                return Err(Refusal::TooLarge { limit });
+            }
+            if first.is_empty() && joined.is_empty() {
+                first = bytes;
+            } else {
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&bytes);
+            }
         }
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
     }
 
     /// Closes idle upstream connections that nobody should use any more.

@@ -1,5 +1,7 @@
 //! What all threads share: where requests can go, and who counts them.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub struct Site {
     pub(super) router: Router,
     pub(super) backends: Vec<Backend>,
     pub(super) meter: Arc<Meter>,
+    /// Names this process to those behind it, so that a request that comes back is known (RFC 9110, section 7.6.3).
+    pub(super) via: HeaderValue,
     upstreams: Vec<Option<Upstream>>,
 }
 
@@ -79,7 +83,7 @@ impl Site {
         let objective = |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
         let setup = Setup { backends: labels, objectives: config.slos.iter().map(objective).collect() };
         let meter = Arc::new(Meter::new(setup, listeners));
-        Ok(Self { server: config.server.clone(), router, backends, meter, upstreams })
+        Ok(Self { server: config.server.clone(), router, backends, meter, via: via(), upstreams })
     }
 
     /// The metrics.
@@ -97,6 +101,13 @@ impl Site {
         let routes = self.router.routes().map(|route| route.model.clone()).collect();
         Refusal::NoRoute { model: model.to_owned(), routes }
     }
+}
+
+fn via() -> HeaderValue {
+    // Random enough to tell two processes apart: the standard library's hash keys are drawn anew for each.
+    let name = RandomState::new().hash_one(std::process::id());
+    HeaderValue::from_str(&format!("1.1 streamgauge-{name:016x}"))
+        .unwrap_or_else(|_| unreachable!("hexadecimal digits are header-safe"))
 }
 
 fn bearer(key: &str) -> HeaderValue {

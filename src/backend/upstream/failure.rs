@@ -44,6 +44,9 @@ pub enum Cause {
     /// No reply head within `head_timeout_ms`.
     #[error("it did not answer within {} ms (head_timeout_ms)", .0.as_millis())]
     HeadTimeout(Duration),
+    /// It went on sending without a final reply head.
+    #[error("it sent {0} bytes without a final answer")]
+    NoHead(u64),
     /// The connection ended before a reply head.
     #[error("it closed the connection without an answer: {0}")]
     Closed(#[source] hyper::Error),

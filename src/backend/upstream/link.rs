@@ -32,6 +32,9 @@ pub type RequestBody = Either<Full<Bytes>, Upload>;
 /// How often one poll goes round before other tasks get a turn.
 const MOST_ROUNDS: usize = 8;
 
+/// What an upstream may send before a final answer, in bytes.
+const MOST_BEFORE_HEAD: u64 = 1 << 20;
+
 /// An open connection.
 pub(super) struct Link {
     sender: SendRequest<RequestBody>,
@@ -92,6 +95,7 @@ impl Link {
         head_timeout: Duration,
     ) -> Result<Answered, Lost> {
         let before = self.io.bytes_written();
+        let read_before = self.io.bytes_read();
         let began = Instant::now();
         let upload = match request.body() {
             Either::Left(_) => None,
@@ -103,7 +107,7 @@ impl Link {
         let (driver, io) = (&mut self.driver, &self.io);
         let answered = poll_fn(|cx| {
             if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
-                return Poll::Ready(Some(answer));
+                return Poll::Ready(Ok(answer));
             }
             if let Some(connection) = driver
                 && Pin::new(connection).poll(cx).is_ready()
@@ -112,7 +116,11 @@ impl Link {
                 *driver = None;
             }
             if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
-                return Poll::Ready(Some(answer));
+                return Poll::Ready(Ok(answer));
+            }
+            // Interim answers (1xx) without end would keep the task busy, its timer unasked.
+            if io.bytes_read() - read_before > MOST_BEFORE_HEAD {
+                return Poll::Ready(Err(Cause::NoHead(MOST_BEFORE_HEAD)));
             }
             while alarm.as_mut().poll(cx).is_ready() {
                 // A long upload is no late answer.
@@ -124,19 +132,19 @@ impl Link {
                 let wrote = if io.bytes_written() > before { io.last_write().unwrap_or(began) } else { began };
                 let left = head_timeout.saturating_sub(wrote.elapsed());
                 if left.is_zero() {
-                    return Poll::Ready(None);
+                    return Poll::Ready(Err(Cause::HeadTimeout(head_timeout)));
                 }
                 alarm.as_mut().reset(tokio::time::Instant::now() + left);
             }
             Poll::Pending
         });
         let lost = match answered.await {
-            Some(Ok(response)) => return Ok(Answered { response, sent: self.sent(before, upload) }),
-            Some(Err(mut error)) => {
+            Ok(Ok(response)) => return Ok(Answered { response, sent: self.sent(before, upload) }),
+            Ok(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
                 Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: None }
             }
-            None => Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: None },
+            Err(cause) => Lost { cause, unsent: None, sent: None },
         };
         Err(Lost { sent: self.sent(before, upload), ..lost })
     }
