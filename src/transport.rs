@@ -95,9 +95,9 @@ impl Io {
         !self.unflushed.load(Relaxed)
     }
 
-    /// From now on the connection, when it is dropped, ends as a reset: its peer cannot take that for an orderly end.
-    pub fn end_as_reset(&self) {
-        self.reset.store(true, Relaxed);
+    /// Whether the connection, when it is dropped, ends as a reset, which its peer cannot take for an orderly end.
+    pub fn end_as_reset(&self, reset: bool) {
+        self.reset.store(reset, Relaxed);
     }
 
     /// Makes `listener` the one that is told of writes, in place of any other.

@@ -48,7 +48,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     // Access lines would drown the table.
     let format = args.log.log_format.unwrap_or(logging::Format::Text);
     let _log = logging::start(format, "warn").map_err(Failed::configuration)?;
-    let signals = Signals::new().map_err(Failed::running)?;
+    let mut signals = Signals::new().map_err(Failed::running)?;
 
     let schedule = Schedule {
         ttft: Duration::from_millis(150),

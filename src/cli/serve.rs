@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::thread;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,11 +47,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let signals = Signals::new().map_err(Failed::running)?;
+    let mut signals = Signals::new().map_err(Failed::running)?;
     let running = Running::start(&config, vec![log.access_log(format)]).map_err(|error| blamed(args, &error))?;
     announce(&config, &running);
     let name = signals.wait();
-    tracing::info!(signal = name, "stopping: open requests may finish");
+    tracing::info!(signal = name, "stopping: open requests may finish; a second signal stops at once");
+    signals.then_exit().map_err(Failed::running)?;
     let cut = running.stop();
     if cut > 0 {
         tracing::warn!(connections = cut, "drain_timeout_ms is over: connections were cut off");
@@ -129,12 +131,24 @@ impl Signals {
     }
 
     /// Waits for one, and names it.
-    pub fn wait(mut self) -> &'static str {
+    pub fn wait(&mut self) -> &'static str {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
             }
         })
+    }
+
+    /// From now on the next one ends the process at once, with exit code 1.
+    ///
+    /// # Errors
+    /// The system gives no thread to wait in.
+    pub fn then_exit(mut self) -> io::Result<()> {
+        let waiting = move || {
+            self.wait();
+            std::process::exit(1);
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(waiting).map(drop)
     }
 }

@@ -68,9 +68,13 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None, unframed: None }
     }
 
-    /// The client knows the body's end only by its connection's end (HTTP/1.0): a break resets that connection.
+    /// The client knows the body's end only by its connection's end (HTTP/1.0): until the body has ended in order, that
+    /// is a reset.
     #[must_use]
     pub fn with_reset_of(mut self, client: Option<Arc<Io>>) -> Self {
+        if let Some(client) = client.as_ref().filter(|_| !self.whole) {
+            client.end_as_reset(true);
+        }
         self.unframed = client;
         self
     }
@@ -84,6 +88,14 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
 }
 
 impl<B> ObservedBody<B> {
+    /// The body ends in order.
+    fn complete(&mut self, ending: Ending) {
+        if let Some(client) = &self.unframed {
+            client.end_as_reset(false);
+        }
+        self.end(ending);
+    }
+
     fn end(&mut self, ending: Ending) {
         if !std::mem::replace(&mut self.over, true) {
             self.watch.with(|watched| watched.ended(ending));
@@ -115,7 +127,7 @@ impl<B> ObservedBody<B> {
         if self.breaks_off(ending) {
             return self.cut_off(cx, ending, reason);
         }
-        self.end(ending);
+        self.complete(ending);
         Poll::Ready(None)
     }
 
@@ -140,9 +152,6 @@ impl<B> ObservedBody<B> {
     fn poll_cut_off(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         if self.watch.with(|watched| watched.waits_for_flush(cx)) {
             return Poll::Pending;
-        }
-        if let (Some(client), Some(_)) = (&self.unframed, &self.cut_off) {
-            client.end_as_reset();
         }
         Poll::Ready(self.cut_off.take().map(Err))
     }
@@ -185,7 +194,7 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
                     let reason = "the upstream closed the connection before the end of its answer";
                     return this.cut_off(cx, Ending::Whole, reason.to_owned());
                 }
-                this.end(Ending::Whole);
+                this.complete(Ending::Whole);
                 Poll::Ready(None)
             }
         }
@@ -203,7 +212,11 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
 impl<B> Drop for ObservedBody<B> {
     fn drop(&mut self) {
         // hyper's server drops a body of known length at its last byte, without asking for the end.
-        self.end(if self.whole { Ending::Whole } else { Ending::Dropped });
+        if self.whole {
+            self.complete(Ending::Whole);
+        } else {
+            self.end(Ending::Dropped);
+        }
     }
 }
 

@@ -96,6 +96,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// How many phases there are.
+    pub const COUNT: usize = 9;
+
     /// The value of the `phase` label.
     pub fn label(self) -> &'static str {
         match self {
@@ -181,6 +184,8 @@ impl Marks {
     pub fn phases(&self, connect: &ConnectPhases) -> impl Iterator<Item = (Phase, Duration)> {
         let mut cut = Cut { at: self.accepted, end: self.end, open: true };
         let read_body = cut.to(self.body);
+        // A body that is passed on while it comes is read until the end; nothing is cut out of that.
+        let connect = self.body.map(|_| *connect).unwrap_or_default();
         let opening = [connect.dns, connect.connect, connect.tls];
         let opened: Duration = opening.iter().flatten().sum();
         // Answered before it was sent whole: sending lasted up to the answer, and there was no wait.
@@ -323,8 +328,10 @@ mod tests {
             assert_eq!(Some(sum), marks.duration(), "{marks:?}");
         }
         let early = Marks { body: None, sent: None, head: None, first_token: None, last_token: None, ..whole };
-        let phases: Vec<_> = early.phases(&ConnectPhases::default()).collect();
+        let phases: Vec<_> = early.phases(&connect).collect();
         assert_eq!(phases, [(Phase::ReadBody, ms(420))]);
+        let unsent: Vec<_> = Marks { sent: None, ..whole }.phases(&connect).map(|(phase, _)| phase).collect();
+        assert!(unsent.contains(&Phase::Send) && unsent.contains(&Phase::Tail) && !unsent.contains(&Phase::Wait));
     }
 
     #[test]

@@ -305,7 +305,7 @@ impl Observation {
             operation: self.operation,
             backend: self.backend.take(),
             model,
-            model_served: self.reader.as_mut().and_then(|reader| reader.served.take()),
+            model_served: self.reader.as_mut().and_then(|reader| reader.served.take()).map(cropped),
             stream: asked.as_ref().map(|asked| asked.stream),
             measured: self.measured,
             outcome: self.outcome.unwrap_or(Outcome::Internal),
@@ -319,8 +319,8 @@ impl Observation {
             choices: timeline.choices(),
             stall: timeline.stall(),
             anomalies: timeline.anomalies,
-            model_requested: asked.as_ref().and_then(|asked| asked.model.clone()),
-            tag: asked.and_then(|asked| asked.tag),
+            model_requested: asked.as_ref().and_then(|asked| asked.model.clone()).map(cropped),
+            tag: asked.and_then(|asked| asked.tag).map(cropped),
         };
         // Dropping it tells what it still holds: who sees the request as over finds that counted too.
         self.own_error = None;
@@ -356,7 +356,7 @@ impl Observation {
         Said {
             status: self.status.unwrap_or(0),
             unmeasured: !self.measured,
-            unreadable: self.reader.as_ref().is_some_and(Reader::is_skipped),
+            unreadable: self.reader.as_ref().is_some_and(Reader::is_unreadable),
             events: self.is_events(),
             finished: finished_seen && timeline.choices() >= asked_for as usize,
             finished_seen,
@@ -392,4 +392,10 @@ impl Drop for Observation {
             self.tell(Instant::now());
         }
     }
+}
+
+/// A name as it is kept: what is longer than this is no name, and may be content sent by mistake.
+fn cropped(name: Box<str>) -> Box<str> {
+    const LONGEST: usize = 256;
+    if name.len() <= LONGEST { name } else { name[..name.floor_char_boundary(LONGEST)].into() }
 }

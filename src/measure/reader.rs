@@ -31,6 +31,7 @@ pub enum Content {
 pub(super) struct Reader {
     mode: Mode,
     stream_wanted: bool,
+    unreadable: bool,
     /// The model the backend says it served, once said.
     pub(super) served: Option<Box<str>>,
 }
@@ -92,12 +93,12 @@ impl Reader {
             Content::Unlabelled => Mode::Undecided { held: Vec::new(), length: 0 },
             Content::Opaque => Mode::Skipped,
         };
-        Self { mode, stream_wanted, served: None }
+        Self { mode, stream_wanted, unreadable: content == Content::Opaque, served: None }
     }
 
-    /// Whether it is not being looked at.
-    pub(super) fn is_skipped(&self) -> bool {
-        matches!(self.mode, Mode::Skipped)
+    /// Whether it could not be looked at, which an anomaly tells: compressed, or too large.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.unreadable
     }
 
     /// Whether it turned out to be a stream of events.
@@ -112,6 +113,7 @@ impl Reader {
             Mode::Document(document) => {
                 if !document.push(bytes) {
                     timeline.anomalies.add(Anomaly::OversizedReply);
+                    self.unreadable = true;
                     self.mode = Mode::Skipped;
                 }
                 Held::default()

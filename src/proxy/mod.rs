@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
@@ -23,7 +23,7 @@ pub use site::{BackendError, Site};
 use crate::backend::upstream::{Failure, Reply, ReplyBody, RequestBody, Upstream};
 use crate::measure::{Answered, Asked, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
-use crate::server::{Client, Handler};
+use crate::server::{Client, Handler, Upload};
 use failure::Refusal;
 use request::ChatRequest;
 use site::Backend;
@@ -46,6 +46,9 @@ impl Handler for Proxy {
         let path = request.uri().path().to_owned();
         let target = classify(&path);
         let measured = target.operation == Operation::Chat && request.method() == Method::POST;
+        let (head, body) = request.into_parts();
+        let body = Upload::new(&head.headers, body);
+        let request = Request::from_parts(head, body);
         let meter = self.site.meter.clone();
         let mut observation = Observation::begin(meter, target.operation.label(), accepted, measured);
         let answered = match (target.operation, request.method()) {
@@ -99,13 +102,12 @@ impl Proxy {
     async fn chat(
         &self,
         target: &Target<'_>,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         client: &Client,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let (mut head, body) = request.into_parts();
         if is_encoded(&head.headers) {
-            discard(&head.headers, body);
             return Err(Refusal::Compressed);
         }
         let body = self.read_body(&head.headers, body).await?;
@@ -113,10 +115,10 @@ impl Proxy {
         let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
         let tag = head.headers.get(&headers::TAG).and_then(|tag| tag.to_str().ok());
         observation.asked(Asked {
-            model: chat.model.as_deref().map(cropped),
+            model: chat.model.as_deref().map(Box::from),
             stream: chat.stream,
             choices: chat.choices,
-            tag: tag.map(cropped),
+            tag: tag.map(Box::from),
         });
         let model = chat.model.as_deref().unwrap_or("");
         let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
@@ -138,23 +140,15 @@ impl Proxy {
     async fn pass(
         &self,
         target: &Target<'_>,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let (mut head, body) = request.into_parts();
-        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute);
-        let entered = route.and_then(|route| Ok((route, self.enter(route.backend, &head, observation)?)));
-        let (route, backend) = match entered {
-            Ok(entered) => entered,
-            Err(refusal) => {
-                discard(&head.headers, body);
-                return Err(refusal);
-            }
-        };
+        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute)?;
+        let backend = self.enter(route.backend, &head, observation)?;
         let http10 = head.version == Version::HTTP_10;
         let limit = self.site.server.max_body_bytes;
         if announced_length(&head.headers).is_some_and(|length| length > limit as u64) {
-            discard(&head.headers, body);
             return Err(Refusal::TooLarge { limit });
         }
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
@@ -193,6 +187,20 @@ impl Proxy {
         body: RequestBody,
         observation: &mut Observation,
     ) -> Result<Reply, Refusal> {
+        let failed = |failure: &Failure| observation.unanswered(failure.sent, failure.phases);
+        self.ask(index, backend, target, head, body, failed).await
+    }
+
+    /// Asks a backend; `failed` is told of an attempt that brought no reply.
+    async fn ask(
+        &self,
+        index: usize,
+        backend: &Backend,
+        target: &Target<'_>,
+        head: http::request::Parts,
+        body: RequestBody,
+        failed: impl FnOnce(&Failure),
+    ) -> Result<Reply, Refusal> {
         let (Some(base), Some(upstream)) = (&backend.base_url, &self.upstreams[index]) else {
             return Err(Refusal::NotServing { backend: backend.name.to_string() });
         };
@@ -203,24 +211,20 @@ impl Proxy {
         *request.uri_mut() = path.parse().map_err(|error| Refusal::BadRequest {
             message: format!("the request's path cannot be passed on: {error}"),
         })?;
-        upstream.send(request).await.map_err(|Failure { cause, phases, sent }| {
-            observation.unanswered(sent, phases);
-            Refusal::Upstream { backend: backend.name.to_string(), url: base.to_string(), cause }
+        upstream.send(request).await.map_err(|failure| {
+            failed(&failure);
+            Refusal::Upstream { backend: backend.name.to_string(), url: base.to_string(), cause: failure.cause }
         })
     }
 
-    async fn read_body(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
+    async fn read_body(&self, headers: &HeaderMap, body: Upload) -> Result<Bytes, Refusal> {
         let limit = self.site.server.max_body_bytes;
         if announced_length(headers).is_some_and(|length| length > limit as u64) {
-            discard(headers, body);
             return Err(Refusal::TooLarge { limit });
         }
-        match Limited::new(&mut body, limit).collect().await {
+        match Limited::new(body, limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                discard(headers, body);
-                Err(Refusal::TooLarge { limit })
-            }
+            Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit }),
             Err(_) => Err(Refusal::ClientBody),
         }
     }
@@ -231,19 +235,6 @@ impl Proxy {
             upstream.sweep();
         }
     }
-}
-
-/// Reads what is left of a refused body and drops it. Many clients read no answer before they have sent everything, and
-/// closing over unread bytes resets the connection, which destroys the answer (RFC 9112, section 9.6). One that waits to
-/// be told to continue has sent nothing yet.
-fn discard(headers: &HeaderMap, mut body: Incoming) {
-    /// Who sends for longer is not waiting for an answer.
-    const PATIENCE: Duration = Duration::from_secs(30);
-    if headers.contains_key(EXPECT) {
-        return;
-    }
-    let reading = async move { while let Some(Ok(_)) = body.frame().await {} };
-    tokio::spawn(tokio::time::timeout(PATIENCE, reading));
 }
 
 /// Passes an upstream's reply on and tells the observation what to expect of it.
@@ -269,12 +260,6 @@ fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observat
 
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// A name as it is kept: what is longer than this is no name, and may be content sent by mistake.
-fn cropped(name: &str) -> Box<str> {
-    const LONGEST: usize = 256;
-    name[..name.floor_char_boundary(LONGEST)].into()
 }
 
 fn content_of(headers: &HeaderMap) -> Content {

@@ -1,21 +1,24 @@
 //! `/v1/models`: what the upstreams list and what the configuration adds, in one list.
 
 use std::collections::HashSet;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, http};
 use serde_json::{Value, json};
 
 use super::failure::Refusal;
+use super::site::Backend;
 use super::{Answer, Proxy, headers, pass_on};
 use crate::measure::Observation;
 use crate::route::Target;
+use crate::server::Upload;
 
-/// How long one of several upstreams may take over its list.
+/// How long one of several upstreams may take over its list, if its `head_timeout_ms` is not shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The largest list that is merged, in bytes.
 const LARGEST: usize = 16 << 20;
@@ -25,7 +28,7 @@ impl Proxy {
     pub(super) async fn models(
         &self,
         target: &Target<'_>,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let own: Vec<(String, String)> = self
@@ -49,8 +52,9 @@ impl Proxy {
         }
         let mut refused = None;
         let mut answered = false;
-        for index in upstreams {
-            match self.list(index, target, &head, observation).await {
+        let lists = all(upstreams.iter().map(|index| self.list(*index, target, &head))).await;
+        for (index, list) in upstreams.into_iter().zip(lists) {
+            match list {
                 Ok(theirs) => {
                     answered = true;
                     let new = |model: &Value| model["id"].as_str().is_some_and(|id| listed.insert(id.to_owned()));
@@ -85,16 +89,29 @@ impl Proxy {
         Ok(pass_on(reply, http10, None, observation))
     }
 
-    /// One upstream's list.
+    /// One of several upstreams' list, within the time it has for it.
     async fn list(
         &self,
         index: usize,
         target: &Target<'_>,
         head: &http::request::Parts,
-        observation: &mut Observation,
     ) -> Result<Vec<Value>, Refusal> {
         let backend = &self.site.backends[index];
-        let mut head = head.clone();
+        let patience = backend.head_timeout.min(PATIENCE);
+        let late = |_| Refusal::Models {
+            backend: backend.name.to_string(),
+            what: format!("it did not come within {} ms", patience.as_millis()),
+        };
+        tokio::time::timeout(patience, self.read_list(index, backend, target, head.clone())).await.map_err(late)?
+    }
+
+    async fn read_list(
+        &self,
+        index: usize,
+        backend: &Backend,
+        target: &Target<'_>,
+        mut head: http::request::Parts,
+    ) -> Result<Vec<Value>, Refusal> {
         self.guard(backend, &head)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         head.headers.remove(ACCEPT_ENCODING);
@@ -104,11 +121,7 @@ impl Proxy {
             headers::strip_credentials(&mut head.headers);
         }
         let unusable = |what: String| Refusal::Models { backend: backend.name.to_string(), what };
-        let asking = self.send(index, backend, target, head, Either::Left(Full::default()), observation);
-        let reply = match tokio::time::timeout(PATIENCE, asking).await {
-            Ok(reply) => reply?,
-            Err(_) => return Err(unusable(format!("it did not answer within {} s", PATIENCE.as_secs()))),
-        };
+        let reply = self.ask(index, backend, target, head, Either::Left(Full::default()), |_| {}).await?;
         let status = reply.head.status;
         let body: Bytes = match Limited::new(reply.body, LARGEST).collect().await {
             Ok(body) => body.to_bytes(),
@@ -126,4 +139,19 @@ impl Proxy {
             _ => Err(unusable("its list is no JSON object".to_owned())),
         }
     }
+}
+
+/// Does all of `work` at the same time; the results stand in its order.
+async fn all<T>(work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = work.map(|one| (Box::pin(one), None)).collect();
+    poll_fn(|cx| {
+        for (one, done) in running.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let Poll::Ready(result) = one.as_mut().poll(cx) {
+                *done = Some(result);
+            }
+        }
+        if running.iter().all(|(_, done)| done.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, done)| done).collect()
 }

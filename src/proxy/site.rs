@@ -8,7 +8,7 @@ use hyper::http::header::HeaderValue;
 use super::Proxy;
 use super::failure::Refusal;
 use crate::backend::upstream::{SetupError, Upstream};
-use crate::config::{self, BackendKind, BaseUrl, Config};
+use crate::config::{self, BackendKind, BaseUrl, Config, OpenAi};
 use crate::measure::{Listener, Meter, Objective, Setup};
 use crate::route::Router;
 
@@ -21,6 +21,8 @@ pub(super) struct Backend {
     pub(super) key: Option<HeaderValue>,
     /// The longest time between two events of a stream.
     pub(super) event_timeout: Option<Duration>,
+    /// The longest time for a reply's head.
+    pub(super) head_timeout: Duration,
 }
 
 /// One configuration, ready to serve.
@@ -61,11 +63,13 @@ impl Site {
                     let upstream = Upstream::new(openai).map_err(|error| BackendError { name: name.clone(), error })?;
                     let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
                     let base_url = Some(openai.base_url.clone());
-                    let event_timeout = openai.event_timeout;
-                    (Backend { name: name.clone(), base_url, key, event_timeout }, Some(upstream), openai.max_models)
+                    let &OpenAi { event_timeout, head_timeout, max_models, .. } = openai;
+                    let backend = Backend { name: name.clone(), base_url, key, event_timeout, head_timeout };
+                    (backend, Some(upstream), max_models)
                 }
                 BackendKind::Llama(_) => {
-                    (Backend { name: name.clone(), base_url: None, key: None, event_timeout: None }, None, 0)
+                    let (name, head_timeout) = (name.clone(), Duration::MAX);
+                    (Backend { name, base_url: None, key: None, event_timeout: None, head_timeout }, None, 0)
                 }
             };
             labels.push((name.clone(), most, names));

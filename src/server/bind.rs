@@ -10,16 +10,20 @@ const BACKLOG: i32 = 1024;
 
 /// Binds `count` listeners to one address with `SO_REUSEPORT`, so that the kernel spreads connections over them.
 ///
-/// The address is first probed without `SO_REUSEPORT`: two processes that both set it would silently share a port.
+/// A given port is first probed without `SO_REUSEPORT`: two processes that both set it would silently share a port.
 /// With port 0 all listeners share the port the kernel chose for the first.
 ///
 /// # Errors
 /// Whatever the system says, `AddrInUse` above all.
 pub fn reuseport(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    let probe = socket(address, false)?;
-    let address = probe.local_addr()?.as_socket().unwrap_or(address);
-    drop(probe);
-    (0..count.max(1)).map(|_| listening(socket(address, true)?)).collect()
+    if address.port() != 0 {
+        drop(socket(address, false)?);
+    }
+    // A port that the kernel chooses is nobody else's, and is not let go again.
+    let first = listening(socket(address, true)?)?;
+    let address = first.local_addr()?;
+    let others = (1..count).map(|_| listening(socket(address, true)?));
+    std::iter::once(Ok(first)).chain(others).collect()
 }
 
 /// Binds one listener; the port must be free.
@@ -55,6 +59,16 @@ mod tests {
         let ports: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap().port()).collect();
         assert_eq!(ports.len(), 3);
         assert!(ports[0] != 0 && ports.iter().all(|port| *port == ports[0]));
+    }
+
+    #[test]
+    fn ports_chosen_at_the_same_time_are_never_shared() {
+        let chosen =
+            |_| std::thread::spawn(|| (0..200).map(|_| reuseport("127.0.0.1:0".parse().unwrap(), 2)).collect());
+        let threads: Vec<std::thread::JoinHandle<Vec<_>>> = (0..4).map(chosen).collect();
+        let bound: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let ports = bound.iter().map(|listeners| listeners.as_ref().unwrap()[0].local_addr().unwrap().port());
+        assert_eq!(ports.collect::<std::collections::HashSet<_>>().len(), 800);
     }
 
     #[test]

@@ -26,6 +26,9 @@ use tokio::task::JoinSet;
 use crate::transport::{Io, Transport, keep_alive};
 
 pub mod bind;
+mod upload;
+
+pub use upload::{Progress, Upload};
 
 /// The connection a request came in on.
 pub struct Client {

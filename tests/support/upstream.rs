@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::client::PATIENCE;
@@ -37,16 +38,29 @@ impl Upstream {
 
     /// The next connection, which must come.
     pub(crate) fn accept(&self) -> Conn {
-        let accepted = || match self.0.accept() {
-            Ok(accepted) => Some(accepted),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        eventually("a connection comes", || self.try_accept())
+    }
+
+    fn try_accept(&self) -> Option<Conn> {
+        let (socket, peer) = match self.0.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
             Err(error) => panic!("{error}"),
         };
-        let (socket, peer) = eventually("a connection comes", accepted);
         socket.set_nonblocking(false).expect("blocking");
         socket.set_read_timeout(Some(PATIENCE)).expect("read timeout");
         socket.set_nodelay(true).expect("nodelay");
-        Conn { socket, peer, unread: Vec::new() }
+        Some(Conn { socket, peer, unread: Vec::new() })
+    }
+
+    /// The next connection, or `None` once `over`.
+    pub(crate) fn accept_unless(&self, over: &AtomicBool) -> Option<Conn> {
+        eventually("a connection comes", || {
+            if over.load(Relaxed) {
+                return Some(None);
+            }
+            self.try_accept().map(Some)
+        })
     }
 
     /// Whether a connection waits to be accepted.
@@ -58,18 +72,31 @@ impl Upstream {
 impl Conn {
     /// Reads one request; its body must have a `content-length`, or be empty.
     pub(crate) fn request(&mut self) -> Request {
-        let end = loop {
-            if let Some(at) = self.unread.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
-            }
-            assert!(self.more().expect("read") > 0, "no request came");
-        };
-        let head = String::from_utf8(self.unread.drain(..end).collect()).expect("text");
+        self.try_request().expect("a request")
+    }
+
+    /// [`Conn::request`], or `None` when the peer closes before one has begun.
+    pub(crate) fn try_request(&mut self) -> Option<Request> {
+        let head = self.request_head()?;
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
         while self.unread.len() < length {
             assert!(self.more().expect("read") > 0, "half a request came: {head}");
         }
-        Request { head, body: self.unread.drain(..length).collect() }
+        Some(Request { head, body: self.unread.drain(..length).collect() })
+    }
+
+    /// Reads a request's head and leaves its body. `None` when the peer closes before one has begun.
+    pub(crate) fn request_head(&mut self) -> Option<String> {
+        let end = loop {
+            if let Some(at) = self.unread.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if self.more().expect("read") == 0 {
+                assert!(self.unread.is_empty(), "half a request came");
+                return None;
+            }
+        };
+        Some(String::from_utf8(self.unread.drain(..end).collect()).expect("text"))
     }
 
     /// Reads the beginning of a TLS handshake, which is then left unanswered.
@@ -99,6 +126,17 @@ impl Conn {
     /// One event of a chunked stream, as one chunk.
     pub(crate) fn event(&mut self, data: &str) {
         self.send(format!("{:x}\r\ndata: {data}\n\n\r\n", data.len() + 8));
+    }
+
+    /// One event of a chunked stream; false when the peer takes no more of it for that long.
+    pub(crate) fn try_event(&mut self, data: &str, patience: Duration) -> bool {
+        self.socket.set_write_timeout(Some(patience)).expect("write timeout");
+        let event = format!("{:x}\r\ndata: {data}\n\n\r\n", data.len() + 8);
+        match self.socket.write_all(event.as_bytes()) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Ends a chunked stream in order.

@@ -1,6 +1,6 @@
 //! Clients that leave: the upstream is let go at once, and the books say when they left.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use streamgauge::backend::sim::SimHandle;
 
@@ -151,4 +151,28 @@ fn a_client_that_leaves_a_whole_reply_cancels_it() {
     eventually("the request arrives", || (sim.counts().requests == 1).then_some(()));
     leave(client, &sim, "whole");
     assert_eq!(proxy.outcome(1), "client_cancel_before_token");
+}
+
+#[test]
+fn what_a_client_left_unread_was_not_delivered() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let mut client = proxy.client();
+    client.send(post("/v1/chat/completions", &[], STREAM));
+    let mut conn = upstream.accept();
+    conn.request();
+    conn.begin_stream();
+    conn.event(TOKEN);
+    client.until(TOKEN.as_bytes()).expect("a token");
+    // More than all buffers on the way can hold, as they say by accepting nothing for a second.
+    let large = TOKEN.replace("\"a\"", &format!("{:?}", "x".repeat(60_000)));
+    while conn.try_event(&large, Duration::from_secs(1)) {}
+    drop(client);
+    let exchange = proxy.finished(1).remove(0);
+    assert_eq!(exchange.outcome.label(), "client_cancel");
+    assert!(exchange.token_events > 2 && exchange.output.is_some(), "{exchange:?}");
+    assert_eq!(exchange.anomalies.seen().collect::<Vec<_>>(), []);
+    assert!(exchange.marks.ttft_client().is_some() && exchange.tgs().is_none(), "{exchange:?}");
+    let scrape = proxy.idle_scrape();
+    assert!(!scrape.text.contains("output_tokens_per_second"), "{}", scrape.text);
 }

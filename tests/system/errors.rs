@@ -1,11 +1,12 @@
 //! What clients are told when there is no reply to pass on.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use streamgauge::backend::sim::SimConfig;
+use streamgauge::backend::sim::{Script, SimConfig, Step};
 
-use crate::support::client::{Client, Reply};
-use crate::support::stage::{Proxy, SERVER, TO_UP, backend, sim, spawn};
+use crate::support::client::{Client, Ended, Reply};
+use crate::support::stage::{Proxy, SERVER, TO_UP, backend, playing, sim, spawn};
 use crate::support::tls::Certificate;
 use crate::support::upstream::Upstream;
 use crate::{STREAM, WHOLE, post, request};
@@ -200,4 +201,50 @@ fn a_broken_chunked_body_is_the_clients_fault() {
     assert_told(&client.reply(), 400, "incomplete_request", &["the client's request body", "send it whole"]);
     assert_eq!(sim.counts().opened, 0);
     proxy.idle_scrape();
+}
+
+#[test]
+fn what_is_refused_is_measured_like_any_other() {
+    let sim = sim();
+    let route = "[[route]]\nmodel = \"m\"\nbackend = \"up\"\n";
+    let config = format!("{SERVER}max_body_bytes = 1000\n{}{route}", backend("up", sim.addr(), ""));
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    for (count, (request, status)) in [
+        (chat(&"x".repeat(1001)), 413),
+        (post("/v1/chat/completions", &[("content-encoding", "gzip")], WHOLE), 415),
+        (chat(r#"{"model":"nobody"}"#), 404),
+        (chat("{"), 400),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(client.ask(request).status, status);
+        let scrape = proxy.idle_scrape();
+        let count = count as f64 + 1.0;
+        assert_eq!((scrape.outcome("rejected"), scrape.sum("request_duration_seconds_count", &[])), (count, count));
+    }
+}
+
+#[test]
+fn who_wants_a_tunnel_is_told_what_this_is() {
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), "");
+    let connect = "CONNECT api.example:443 HTTP/1.1\r\nhost: api.example:443\r\n\r\n";
+    refused(&proxy, connect, 405, "no_tunnel", "rejected", &["no forward proxy", "base URL"]);
+    assert_eq!(sim.counts().opened, 0);
+}
+
+#[test]
+fn a_stream_that_brings_no_event_is_late_whatever_it_is_called() {
+    for kind in ["text/event-stream", "application/json"] {
+        let pings = Step { wait: Duration::from_millis(20), repeat: 500, ..Step::send(": ping\n\n") };
+        let headers = vec![("content-type".to_owned(), kind.to_owned())];
+        let sim = playing(Script { headers, steps: vec![pings], ..Script::default() });
+        let proxy = Proxy::before(sim.addr(), "event_timeout_ms = 300");
+        let reply = proxy.client().ask(chat(STREAM));
+        assert_eq!((reply.status, reply.ended), (200, Ended::Fin), "{kind}");
+        assert_eq!(proxy.outcome(1), "timeout", "{kind}");
+        crate::support::eventually("its connection is closed", || (sim.counts().open == 0).then_some(()));
+    }
 }

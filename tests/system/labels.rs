@@ -82,3 +82,17 @@ fn any_name_is_escaped() {
     assert_eq!(scrape.sum("requests_total", &[("model", "other")]), 1.0);
     assert!(!scrape.text.contains(&long));
 }
+
+#[test]
+fn a_model_cannot_pass_for_what_a_label_means() {
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), "");
+    let mut client = proxy.client();
+    for name in ["other", "none"] {
+        assert_eq!(client.ask(asking(name, "ttft_ms=0,tokens=1")).status, 200);
+    }
+    let scrape = proxy.idle_scrape();
+    assert_eq!(scrape.sum("requests_total", &[("model", "other"), ("outcome", "ok")]), 2.0);
+    assert_eq!(scrape.sum("requests_total", &[("model", "none")]), 0.0);
+    assert_eq!(scrape.sum("label_overflow_total", &[]), 0.0);
+}

@@ -10,11 +10,14 @@ mod config_errors;
 mod conservation;
 mod errors;
 mod forwarding;
+mod framing;
 mod labels;
 mod models;
 mod pool;
 mod serve;
 mod streams;
+mod unreadable;
+mod uploads;
 mod web_pages;
 
 /// A chat request that streams.

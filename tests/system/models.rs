@@ -5,6 +5,8 @@ use streamgauge::backend::sim::{SimConfig, SimHandle};
 
 use crate::request;
 use crate::support::client::Reply;
+use crate::support::eventually;
+use crate::support::process::Serve;
 use crate::support::stage::{Proxy, SERVER, TO_UP, backend, spawn};
 use crate::support::upstream::Upstream;
 
@@ -56,6 +58,55 @@ fn lists_are_merged_with_what_the_configuration_names() {
     drop(one);
     assert_eq!(ids(&proxy.client().ask(list())), ["claude", "shared", "b"], "one upstream down hides no other");
     proxy.idle_scrape();
+}
+
+#[test]
+fn the_clients_key_reaches_the_default_backend_alone() {
+    let (one, two) = (listing(&["a"]), listing(&["b"]));
+    let backends = backend("two", two.addr(), "") + &backend("up", one.addr(), "");
+    let proxy = Proxy::start(&format!("{SERVER}{backends}{TO_UP}"));
+    let key = [("authorization", "Bearer sk-client"), ("x-api-key", "sk-client"), ("api-key", "sk-client")];
+    assert_eq!(ids(&proxy.client().ask(request("GET", "/v1/models", &key))), ["b", "a"]);
+    let theirs = |sim: &SimHandle| {
+        let request = sim.received().remove(0).request;
+        key.map(|(name, _)| request.header(name).map(str::to_owned))
+    };
+    assert_eq!(theirs(&one), key.map(|(_, value)| Some(value.to_owned())));
+    assert_eq!(theirs(&two), [None, None, None]);
+}
+
+#[test]
+fn an_upstream_that_is_slow_with_its_list_does_not_hold_up_the_others() {
+    // One that says nothing, one that stops in the middle.
+    let (silent, half, quick) = (Upstream::bind(), Upstream::bind(), listing(&["a"]));
+    let slow = "head_timeout_ms = 500";
+    let backends = backend("silent", silent.addr(), slow)
+        + &backend("half", half.addr(), slow)
+        + &backend("quick", quick.addr(), "")
+        + &backend("up", half.addr(), slow);
+    let serve = Serve::start(&format!("{SERVER}{backends}{TO_UP}"), "json", &[]);
+    let mut client = serve.client();
+    client.send(list());
+    let mut conns = [half.accept(), half.accept()];
+    for conn in &mut conns {
+        conn.request();
+        conn.send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"data\":[");
+    }
+    assert_eq!(ids(&client.reply()), ["a"]);
+    for conn in conns {
+        conn.closed_by_peer();
+    }
+    let warnings = || {
+        let lines = serve.output();
+        let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let lines: Vec<_> = lines.filter(|line| line["message"] == "its models are not listed").collect();
+        (lines.len() == 3).then_some(lines)
+    };
+    for (line, name) in eventually("all are logged", warnings).iter().zip(["silent", "half", "up"]) {
+        assert_eq!((&line["level"], &line["backend"]), (&Value::from("WARN"), &Value::from(name)));
+        let why = line["refusal"].as_str().expect("a reason");
+        assert!(why.contains(name) && why.contains("within 500 ms"), "{line}");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Upstream connections: reused where they can be, never where that could repeat a request or mix replies.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
 use crate::support::Rng;
 use crate::support::client::{Client, Ended};
 use crate::support::stage::{Proxy, sim};
@@ -85,6 +88,41 @@ fn an_upstream_that_closes_idle_connections_fails_no_request() {
     let scrape = proxy.idle_scrape();
     assert_eq!(scrape.outcome("ok"), 201.0);
     assert_eq!(scrape.sum("requests_total", &[]), 201.0);
+}
+
+#[test]
+fn a_request_handed_to_a_dying_connection_ends_one_way_or_the_other() {
+    const ROUNDS: usize = 300;
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let large = format!(r#"{{"model":"m","pad":"{}"}}"#, "p".repeat(600_000));
+    let over = AtomicBool::new(false);
+    let (answered, statuses) = thread::scope(|scope| {
+        // Closes right after each reply, while the next request is on its way.
+        let answering = scope.spawn(|| {
+            let mut answered = 0;
+            while let Some(mut conn) = upstream.accept_unless(&over) {
+                if conn.try_request().is_some() {
+                    conn.answer(REPLY);
+                    answered += 1;
+                }
+            }
+            answered
+        });
+        let mut client = proxy.client();
+        let ask =
+            |round| client.ask(post("/v1/chat/completions", &[], if round % 2 == 0 { WHOLE } else { &large })).status;
+        let statuses: Vec<_> = (0..ROUNDS).map(ask).collect();
+        over.store(true, Relaxed);
+        (answering.join().expect("no panic"), statuses)
+    });
+    let served = statuses.iter().filter(|status| **status == 200).count();
+    println!("{served} of {ROUNDS} were served");
+    // Written before the end was seen, a request may have been read: that one is not repeated.
+    assert!(statuses.iter().all(|status| [200, 502].contains(status)), "{statuses:?}");
+    assert_eq!(served, answered, "each was answered once");
+    let scrape = proxy.idle_scrape();
+    assert_eq!((scrape.outcome("ok"), scrape.outcome("reset")), (served as f64, (ROUNDS - served) as f64));
 }
 
 #[test]

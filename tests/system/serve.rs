@@ -98,6 +98,64 @@ fn after_drain_timeout_streams_are_cut_off_as_internal() {
 }
 
 #[test]
+fn a_finished_stream_that_is_still_open_at_the_cut_off_is_ok() {
+    let upstream = Upstream::bind();
+    let serve = Serve::start(&config(upstream.addr(), 300), "json", &[]);
+    let (mut finished, mut conn) = streaming(&serve, &upstream);
+    conn.event(FINISH);
+    conn.event("[DONE]");
+    finished.until(b"[DONE]\n\n").expect("the end marker");
+    let unfinished = streaming(&serve, &upstream);
+    serve.signal("TERM");
+    let (status, lines) = serve.ended();
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    let mut outcomes = outcomes(&lines);
+    outcomes.sort();
+    assert_eq!(outcomes, ["internal", "ok"]);
+    drop(unfinished);
+}
+
+#[test]
+fn a_second_signal_ends_the_process_at_once() {
+    for signals in [["TERM", "TERM"], ["TERM", "INT"], ["INT", "INT"]] {
+        let upstream = Upstream::bind();
+        let serve = Serve::start(&config(upstream.addr(), 600_000), "json", &[]);
+        let _stream = streaming(&serve, &upstream);
+        serve.signal(signals[0]);
+        refuses_connections(&serve);
+        serve.signal(signals[1]);
+        assert_eq!(serve.ended().0.code(), Some(1), "{signals:?}");
+    }
+}
+
+#[test]
+fn a_prompt_sent_as_a_name_is_not_logged_whole() {
+    const MARK: &str = "end-of-the-prompt-4d0c";
+    let prompt = "\u{e9}".repeat(200) + MARK;
+    let body = serde_json::json!({"model": prompt, "messages": []}).to_string();
+    let reply =
+        serde_json::json!({"model": prompt, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]});
+    let upstream = Upstream::bind();
+    let serve = Serve::start(&config(upstream.addr(), 0), "json", &[("STREAMGAUGE_LOG", "debug")]);
+    let mut client = serve.client();
+    // Header values need not be UTF-8; such a tag is none.
+    let tag = "t".repeat(300) + MARK;
+    client.send(post("/v1/chat/completions", &[("x-streamgauge-tag", &tag)], &body));
+    let mut conn = upstream.accept();
+    assert_eq!(conn.request().body, body.as_bytes());
+    conn.answer(&reply.to_string());
+    assert_eq!(client.reply().status, 200);
+    let line = eventually("it is logged", || serve.access_log().pop());
+    let cropped = "\u{e9}".repeat(128);
+    assert_eq!((line["model"].as_str(), line["model_served"].as_str()), (Some(&*cropped), Some(&*cropped)));
+    assert_eq!(line["tag"].as_str(), Some(&*"t".repeat(256)));
+    assert!(!Scrape::of(serve.admin).text.contains(MARK));
+    serve.signal("TERM");
+    let lines = serve.ended().1;
+    assert!(lines.iter().all(|line| !line.contains(MARK)), "{lines:#?}");
+}
+
+#[test]
 fn the_log_tells_of_every_request_and_of_no_content_or_key() {
     const PROMPT: &str = "prompt-marker-6f1e";
     const COMPLETION: &str = "completion-marker-93ab";

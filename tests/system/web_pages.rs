@@ -25,14 +25,23 @@ fn what_a_web_page_could_send_spends_no_configured_key() {
         (chat(&[]).replace("application/json", "text/plain"), 415, "not_json"),
         (request("GET", "/v1/models", &[("origin", "null")]), 403, "cross_origin"),
         (foreign_host(request("GET", "/v1/anything", &[])), 403, "cross_origin"),
+        (
+            request("GET", "/v1/models", &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
+            403,
+            "cross_origin",
+        ),
         (post("/v1/embeddings", &[("origin", "http://localhost:3000")], "{}"), 403, "cross_origin"),
     ] {
         let reply = client.ask(request.clone());
         let error = reply.json()["error"].clone();
         assert_eq!((reply.status, error["code"].as_str()), (status, Some(code)), "{request}");
     }
+    let (head, rest) =
+        request("GET", "/v1/models", &[]).split_once("127.0.0.1").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let reply = client.ask([head.as_bytes(), b"\xe9vil", rest.as_bytes()].concat());
+    assert_eq!(reply.status, 403, "a host that is no text");
     assert_eq!(sim.counts().requests, 0, "nothing was sent");
-    assert_eq!(proxy.idle_scrape().outcome("rejected"), 6.0);
+    assert_eq!(proxy.idle_scrape().outcome("rejected"), 8.0);
 
     for request in [
         chat(&[("origin", "https://chat.example")]),

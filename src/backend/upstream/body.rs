@@ -22,7 +22,7 @@ use crate::transport::Io;
 pub struct ReplyBody {
     incoming: Incoming,
     /// `None` once the connection has gone back to the pool.
-    link: Option<Link>,
+    link: Option<Box<Link>>,
     pool: Pool,
     io: Arc<Io>,
     idle_timeout: Duration,
@@ -34,7 +34,7 @@ pub struct ReplyBody {
 }
 
 impl ReplyBody {
-    pub(super) fn new(incoming: Incoming, link: Link, pool: Pool, idle_timeout: Duration) -> Self {
+    pub(super) fn new(incoming: Incoming, link: Box<Link>, pool: Pool, idle_timeout: Duration) -> Self {
         let io = link.io().clone();
         let alarm = Box::pin(tokio::time::sleep(idle_timeout));
         Self { incoming, link: Some(link), pool, io, idle_timeout, alarm, alarm_for: None, whole: false }

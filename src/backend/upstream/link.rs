@@ -23,10 +23,11 @@ use rustix::net::RecvFlags;
 use super::failure::Cause;
 use super::gate::Gate;
 use super::stream::Stream;
+use crate::server::{Progress, Upload};
 use crate::transport::Io;
 
 /// A request's body: read whole, or passed through as it comes.
-pub type RequestBody = Either<Full<Bytes>, Incoming>;
+pub type RequestBody = Either<Full<Bytes>, Upload>;
 
 /// How often one poll goes round before other tasks get a turn.
 const MOST_ROUNDS: usize = 8;
@@ -76,13 +77,15 @@ impl Link {
     }
 
     /// When the request's last byte was written, `before` bytes having been written before it. `None` when nothing of
-    /// it was, and while part of it waits in hyper's buffer, as when the upstream answers early; hyper flushes only when
-    /// that is empty, and a whole request goes in at once.
-    fn sent(&self, before: u64) -> Option<Instant> {
-        self.io.last_write().filter(|_| self.io.is_flushed() && self.io.bytes_written() > before)
+    /// it was, and while part of it is still to come or waits in hyper's buffer, as when the upstream answers early;
+    /// hyper flushes only when that is empty, and a whole request goes in at once.
+    fn sent(&self, before: u64, upload: Option<&Progress>) -> Option<Instant> {
+        let whole = self.io.is_flushed() && upload.is_none_or(Progress::is_over);
+        self.io.last_write().filter(|_| whole && self.io.bytes_written() > before)
     }
 
-    /// Sends `request` and waits for the reply's head, for `head_timeout` after the last byte that could be written.
+    /// Sends `request` and waits for the reply's head, for `head_timeout` after the last byte that could be written;
+    /// while the client owes the next one, the upstream is not late.
     pub(super) async fn exchange(
         &mut self,
         request: Request<RequestBody>,
@@ -90,6 +93,11 @@ impl Link {
     ) -> Result<Answered, Lost> {
         let before = self.io.bytes_written();
         let began = Instant::now();
+        let upload = match request.body() {
+            Either::Left(_) => None,
+            Either::Right(upload) => Some(upload.progress()),
+        };
+        let upload = upload.as_ref();
         let mut sending = pin!(self.sender.try_send_request(request));
         let mut alarm = pin!(tokio::time::sleep(head_timeout));
         let (driver, io) = (&mut self.driver, &self.io);
@@ -107,7 +115,12 @@ impl Link {
                 return Poll::Ready(Some(answer));
             }
             while alarm.as_mut().poll(cx).is_ready() {
-                // A long upload is no late answer: the time counts from the last write.
+                // A long upload is no late answer.
+                let owed = io.is_flushed() && upload.is_some_and(|upload| !upload.is_over());
+                if owed {
+                    alarm.as_mut().reset(tokio::time::Instant::now() + head_timeout);
+                    continue;
+                }
                 let wrote = if io.bytes_written() > before { io.last_write().unwrap_or(began) } else { began };
                 let left = head_timeout.saturating_sub(wrote.elapsed());
                 if left.is_zero() {
@@ -118,14 +131,14 @@ impl Link {
             Poll::Pending
         });
         let lost = match answered.await {
-            Some(Ok(response)) => return Ok(Answered { response, sent: self.sent(before) }),
+            Some(Ok(response)) => return Ok(Answered { response, sent: self.sent(before, upload) }),
             Some(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
                 Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: None }
             }
             None => Lost { cause: Cause::HeadTimeout(head_timeout), unsent: None, sent: None },
         };
-        Err(Lost { sent: self.sent(before), ..lost })
+        Err(Lost { sent: self.sent(before, upload), ..lost })
     }
 
     /// Polls the connection and `body`, which it feeds, until one of them has something to say or both wait.
@@ -197,5 +210,48 @@ impl Link {
         let socket = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
         let mut byte = [0_u8; 1];
         matches!(rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::transport::Transport;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn request(body: usize) -> Request<RequestBody> {
+        Request::new(Either::Left(Full::from(vec![b'x'; body])))
+    }
+
+    #[tokio::test]
+    async fn a_request_given_to_a_connection_that_is_just_ending_comes_back() {
+        for body in [0, 1 << 20] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut far, _) = listener.accept().await.unwrap();
+            let now = Instant::now();
+            let mut link = Link::new(Stream::Plain(Transport::tcp(near)), now).await.unwrap();
+            let serving = async {
+                let _ = far.read(&mut [0; 1000]).await.unwrap();
+                far.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            };
+            let (answered, ()) = tokio::join!(link.exchange(request(0), LIMIT), serving);
+            assert!(answered.is_ok_and(|answered| answered.sent.is_some()));
+            assert!(link.settle(now) && link.is_alive(now, LIMIT, LIMIT));
+
+            // The end arrives after that look, and before the request is taken.
+            drop(far);
+            while link.is_silent() {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let Err(lost) = link.exchange(request(body), LIMIT).await else { panic!("nobody can have answered") };
+            assert!(matches!(lost.cause, Cause::Closed(_)), "{:?}", lost.cause);
+            assert!(lost.unsent.is_some() && lost.sent.is_none());
+        }
     }
 }

@@ -97,7 +97,7 @@ impl Upstream {
             }
         }
         let link = match self.connector.connect(&mut phases).await {
-            Ok(stream) => Link::new(stream, Instant::now()).await,
+            Ok(stream) => Link::new(stream, Instant::now()).await.map(Box::new),
             Err(cause) => Err(cause),
         };
         let link = link.map_err(|cause| Failure { cause, phases, sent: None })?;
@@ -117,7 +117,7 @@ impl Upstream {
 
     async fn exchange(
         &self,
-        mut link: Link,
+        mut link: Box<Link>,
         request: Request<RequestBody>,
         phases: ConnectPhases,
         reused: bool,

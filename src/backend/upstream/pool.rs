@@ -16,11 +16,12 @@ const MOST: usize = 256;
 
 /// Handles share one pool.
 #[derive(Clone, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Link>>>);
+#[allow(clippy::vec_box)] // a link is a kilobyte, and moves at every step of a request
+pub(super) struct Pool(Arc<Mutex<Vec<Box<Link>>>>);
 
 impl Pool {
     /// Takes the connection used last, if one is alive; dead ones on the way are dropped.
-    pub(super) fn take(&self, now: Instant) -> Option<Link> {
+    pub(super) fn take(&self, now: Instant) -> Option<Box<Link>> {
         let mut idle = self.lock();
         while let Some(mut link) = idle.pop() {
             if link.is_alive(now, IDLE_LIMIT, AGE_LIMIT) {
@@ -31,7 +32,7 @@ impl Pool {
     }
 
     /// Takes back a connection whose reply has ended; one that cannot carry another request is dropped.
-    pub(super) fn put(&self, mut link: Link, now: Instant) {
+    pub(super) fn put(&self, mut link: Box<Link>, now: Instant) {
         if link.settle(now) {
             let mut idle = self.lock();
             if idle.len() < MOST {
@@ -50,7 +51,7 @@ impl Pool {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Box<Link>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::ledger::{Entry, NONE};
-use super::series::Series;
+use super::series::{Series, Tokens};
 use super::{Meter, Objective};
 use crate::measure::exchange::Exchange;
 use crate::measure::intervals::Source;
@@ -33,7 +33,7 @@ impl Meter {
         let mut digits = [0; 3];
         let status = exchange.status.map_or(NONE, |status| decimal(status, &mut digits));
         if exchange.measured {
-            self.measured(exchange, series, base, stream);
+            self.measured(exchange, series, base);
         }
         self.judge(exchange, base);
         for listener in &self.listeners {
@@ -53,31 +53,44 @@ impl Meter {
         });
     }
 
-    fn measured(&self, exchange: &Exchange, series: Option<&Series>, base: [&str; 3], stream: &str) {
+    fn measured(&self, exchange: &Exchange, series: Option<&Series>, base: [&str; 3]) {
         let with = |extra: &'static str| [base[0], base[1], base[2], extra];
         let families = &self.families;
-        if let Some(duration) = exchange.marks.duration() {
-            let labels = [base[0], base[1], base[2], stream];
-            families.duration.with_label_values(&labels).observe(duration.as_secs_f64());
-        }
-        for (phase, time) in exchange.marks.phases(&exchange.connect) {
-            families.phase.with_label_values(&with(phase.label())).observe(time.as_secs_f64());
-        }
         for (kind, count) in exchange.anomalies.seen() {
             families.anomalies.with_label_values(&with(kind.label())).inc_by(u64::from(count));
         }
-        if series.is_none() {
+        let duration = exchange.marks.duration().map(|time| time.as_secs_f64());
+        let phases = exchange.marks.phases(&exchange.connect);
+        let Some(series) = series else {
+            if let Some(duration) = duration {
+                families.duration.with_label_values(&with(stream_label(exchange.stream))).observe(duration);
+            }
+            for (phase, time) in phases {
+                families.phase.with_label_values(&with(phase.label())).observe(time.as_secs_f64());
+            }
             return;
+        };
+        if let Some(duration) = duration {
+            series.duration(exchange.stream).observe(duration);
         }
-        if exchange.token_events == 0 && exchange.marks.first_event.is_none() {
-            // Not a stream: of its times, only the duration means anything.
-            self.tokens(exchange, base);
-            return;
+        for (phase, time) in phases {
+            series.phase(phase).observe(time.as_secs_f64());
         }
+        tokens(exchange, series);
+        if exchange.marks.first_event.is_some() {
+            self.stream(exchange, base);
+        }
+    }
+
+    /// What only a stream of events has. Of a reply in one piece no other time than the duration means anything.
+    fn stream(&self, exchange: &Exchange, base: [&str; 3]) {
+        let with = |extra: &'static str| [base[0], base[1], base[2], extra];
+        let families = &self.families;
+        let marks = &exchange.marks;
         let plain = [
-            (&families.headers, exchange.marks.to_headers()),
-            (&families.first_event, exchange.marks.to_first_event()),
-            (&families.ttfa, exchange.marks.ttfa()),
+            (&families.headers, marks.to_headers()),
+            (&families.first_event, marks.to_first_event()),
+            (&families.ttfa, marks.ttfa()),
             (&families.stall, exchange.stall),
         ];
         for (family, time) in plain {
@@ -85,45 +98,17 @@ impl Meter {
                 family.with_label_values(&base).observe(time.as_secs_f64());
             }
         }
-        self.tokens(exchange, base);
-    }
-
-    fn tokens(&self, exchange: &Exchange, base: [&str; 3]) {
-        let with = |extra: &'static str| [base[0], base[1], base[2], extra];
-        let families = &self.families;
         let prompt = prompt_group(exchange.prompt_tokens());
-        if let Some(ttft) = exchange.marks.ttft_upstream() {
+        if let Some(ttft) = marks.ttft_upstream() {
             families.ttft_by_prompt.with_label_values(&with(prompt)).observe(ttft.as_secs_f64());
         }
-        if let Some(output) = exchange.output {
-            let source = output.source.label();
-            families.output_tokens.with_label_values(&with(source)).observe(output.count as f64);
-            if let Some(tpot) = exchange.tpot() {
-                let labels = [base[0], base[1], base[2], prompt, source];
-                families.tpot.with_label_values(&labels).observe(tpot.as_secs_f64());
-            }
-            if let Some(tgs) = exchange.tgs() {
-                families.tgs.with_label_values(&with(source)).observe(tgs);
-            }
+        let Some(source) = exchange.output.map(|output| output.source.label()) else { return };
+        if let Some(tpot) = exchange.tpot() {
+            let labels = [base[0], base[1], base[2], prompt, source];
+            families.tpot.with_label_values(&labels).observe(tpot.as_secs_f64());
         }
-        if let Some(prompt_tokens) = exchange.prompt_tokens() {
-            let source = Source::Usage.label();
-            families.prompt_tokens.with_label_values(&with(source)).observe(prompt_tokens as f64);
-        }
-        let usage = exchange.usage.unwrap_or_default();
-        let counted = exchange.output.filter(|_| usage.output.is_none());
-        let kinds = [
-            ("input", usage.input, Source::Usage),
-            ("output", usage.output, Source::Usage),
-            ("output", counted.map(|output| output.count), Source::Events),
-            ("reasoning", usage.reasoning, Source::Usage),
-            ("cached", usage.cached, Source::Usage),
-        ];
-        for (kind, count, source) in kinds {
-            if let Some(count) = count.filter(|count| *count > 0) {
-                let labels = [base[0], base[1], base[2], kind, source.label()];
-                families.tokens.with_label_values(&labels).inc_by(count as f64);
-            }
+        if let Some(tgs) = exchange.tgs() {
+            families.tgs.with_label_values(&with(source)).observe(tgs);
         }
     }
 
@@ -137,6 +122,30 @@ impl Meter {
                 let labels = [base[0], base[1], base[2], objective.name.as_str(), met];
                 self.families.slo.with_label_values(&labels).inc();
             }
+        }
+    }
+}
+
+/// How many tokens came and went.
+fn tokens(exchange: &Exchange, series: &Series) {
+    let usage = exchange.usage.unwrap_or_default();
+    if let Some(output) = exchange.output {
+        series.output_tokens(output.source).observe(output.count as f64);
+    }
+    if let Some(prompt) = usage.input {
+        series.prompt_tokens().observe(prompt as f64);
+    }
+    let counted = exchange.output.filter(|output| output.source == Source::Events).map(|output| output.count);
+    let kinds = [
+        (Tokens::Input, usage.input),
+        (Tokens::Output, usage.output),
+        (Tokens::OutputByEvents, counted),
+        (Tokens::Reasoning, usage.reasoning),
+        (Tokens::Cached, usage.cached),
+    ];
+    for (kind, count) in kinds {
+        if let Some(count) = count.filter(|count| *count > 0) {
+            series.tokens(kind).inc_by(count as f64);
         }
     }
 }
@@ -155,7 +164,7 @@ fn meets(objective: &Objective, exchange: &Exchange) -> Option<bool> {
     Some(within(objective.ttft, ttft) && tpot.is_none_or(|tpot| within(objective.tpot, tpot)))
 }
 
-fn stream_label(stream: Option<bool>) -> &'static str {
+pub(super) fn stream_label(stream: Option<bool>) -> &'static str {
     match stream {
         Some(true) => "true",
         Some(false) => "false",

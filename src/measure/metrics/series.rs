@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter};
+use prometheus::{Counter, Histogram, HistogramVec, IntCounter};
 
 use super::families::Families;
+use super::finished::stream_label;
+use crate::measure::intervals::{Phase, Source};
 use crate::measure::timeline::Gap;
 
 /// Handles made at their first use: a histogram that was never observed does not appear.
@@ -22,6 +24,34 @@ pub(in crate::measure) struct Series {
     dwell: OnceLock<Histogram>,
     events_per_read: OnceLock<Histogram>,
     user_timestamps: OnceLock<IntCounter>,
+    durations: [OnceLock<Histogram>; 3],
+    phases: [OnceLock<Histogram>; Phase::COUNT],
+    output_tokens: [OnceLock<Histogram>; 3],
+    prompt_tokens: OnceLock<Histogram>,
+    tokens: [OnceLock<Counter>; 5],
+}
+
+/// The kinds of tokens that are counted, with their labels: type and source.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tokens {
+    Input,
+    Output,
+    OutputByEvents,
+    Reasoning,
+    Cached,
+}
+
+impl Tokens {
+    fn labels(self) -> [&'static str; 2] {
+        let (kind, source) = match self {
+            Self::Input => ("input", Source::Usage),
+            Self::Output => ("output", Source::Usage),
+            Self::OutputByEvents => ("output", Source::Events),
+            Self::Reasoning => ("reasoning", Source::Usage),
+            Self::Cached => ("cached", Source::Usage),
+        };
+        [kind, source.label()]
+    }
 }
 
 impl Series {
@@ -39,6 +69,11 @@ impl Series {
             dwell: OnceLock::new(),
             events_per_read: OnceLock::new(),
             user_timestamps: OnceLock::new(),
+            durations: Default::default(),
+            phases: Default::default(),
+            output_tokens: Default::default(),
+            prompt_tokens: OnceLock::new(),
+            tokens: Default::default(),
         }
     }
 
@@ -91,6 +126,35 @@ impl Series {
     /// Events whose instant was read after their read returned.
     pub(super) fn user_timestamps(&self) -> &IntCounter {
         self.user_timestamps.get_or_init(|| self.families.timestamps.with_label_values(&["user"]))
+    }
+
+    /// Durations of requests that asked for a stream, for none, or for nothing that is known.
+    pub(super) fn duration(&self, stream: Option<bool>) -> &Histogram {
+        let cell = &self.durations[stream.map_or(2, usize::from)];
+        self.labelled(cell, &self.families.duration, stream_label(stream))
+    }
+
+    /// Time spent in one phase.
+    pub(super) fn phase(&self, phase: Phase) -> &Histogram {
+        self.labelled(&self.phases[phase as usize], &self.families.phase, phase.label())
+    }
+
+    /// Output tokens of a request.
+    pub(super) fn output_tokens(&self, source: Source) -> &Histogram {
+        self.labelled(&self.output_tokens[source as usize], &self.families.output_tokens, source.label())
+    }
+
+    /// Prompt tokens of a request, as usage gives them.
+    pub(super) fn prompt_tokens(&self) -> &Histogram {
+        self.labelled(&self.prompt_tokens, &self.families.prompt_tokens, Source::Usage.label())
+    }
+
+    /// All tokens of a kind.
+    pub(super) fn tokens(&self, tokens: Tokens) -> &Counter {
+        self.tokens[tokens as usize].get_or_init(|| {
+            let ([backend, model, operation], [kind, source]) = (self.base(), tokens.labels());
+            self.families.tokens.with_label_values(&[backend, model, operation, kind, source])
+        })
     }
 
     fn labelled<'a>(&self, cell: &'a OnceLock<Histogram>, family: &HistogramVec, value: &str) -> &'a Histogram {
