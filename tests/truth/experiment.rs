@@ -26,7 +26,8 @@ const WARM_UP: &str = "warm-up";
 /// Far more than any experiment takes; only something broken makes one wait for it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The timing one request asks of the simulation.
+/// The timing one request asks of the simulation. Half-way to the first token come the head and an event that names the
+/// role, neither of which is a token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) ttft: Duration,
@@ -247,7 +248,8 @@ fn request(model: &str, name: &str, plan: Plan) -> Request<RequestBody> {
         r#"{{"model":"{model}","stream":true,"stream_options":{{"include_usage":true}},"messages":[{{"role":"user","content":"how fast"}}]}}"#
     );
     let schedule = format!(
-        "ttft_ms={},itl_ms={},tokens={tokens},request={name}",
+        "head_ms={},role_first=1,ttft_ms={},itl_ms={},tokens={tokens},request={name}",
+        ttft.as_secs_f64() * 0.5e3,
         ttft.as_secs_f64() * 1e3,
         itl.as_secs_f64() * 1e3
     );

@@ -16,8 +16,10 @@ const MOST: usize = 256;
 
 /// Handles share one pool.
 #[derive(Clone, Default)]
+pub(super) struct Pool(Arc<Mutex<Idle>>);
+
 #[allow(clippy::vec_box)] // a link is a kilobyte, and moves at every step of a request
-pub(super) struct Pool(Arc<Mutex<Vec<Box<Link>>>>);
+type Idle = Vec<Box<Link>>;
 
 impl Pool {
     /// Takes the connection used last, if one is alive; dead ones on the way are dropped.
@@ -51,7 +53,7 @@ impl Pool {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Box<Link>>> {
+    fn lock(&self) -> MutexGuard<'_, Idle> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
