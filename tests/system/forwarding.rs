@@ -136,6 +136,7 @@ fn hop_by_hop_headers_stay_here_and_all_others_pass() {
         "host",
         "openai-organization",
         "user-agent",
+        "via",
         "x-sim",
         "x-stainless-lang",
         "x-vendor-thing",
@@ -145,6 +146,24 @@ fn hop_by_hop_headers_stay_here_and_all_others_pass() {
     let vendor = received.request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("x-vendor-thing"));
     assert_eq!(vendor.map(|(_, value)| &value[..]).collect::<Vec<_>>(), [&b"a b  c"[..], b"again"]);
     assert_eq!(proxy.finished(1)[0].tag.as_deref(), Some("experiment 7"));
+}
+
+/// The way back is through a second proxy, which knows nothing of the first.
+#[test]
+fn a_request_that_comes_back_is_refused_and_not_sent_round_for_ever() {
+    // An address that no other test binds, so that the port stays free until the proxy takes it.
+    let placeholder = std::net::TcpListener::bind("127.7.7.7:0").unwrap();
+    let address = placeholder.local_addr().unwrap();
+    drop(placeholder);
+    let second = Proxy::before(address, "");
+    let behind = one_backend(second.running.listen(), "").replacen("127.0.0.1:0", &address.to_string(), 1);
+    let first = Proxy::start(&behind);
+    for request in [post("/v1/chat/completions", &[], WHOLE), "GET /v1/files HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()] {
+        let reply = first.client().ask(&request);
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (508, &"proxy_loop".into()));
+    }
+    assert_eq!(first.finished(4).len(), 4, "each request came once, and once more from behind");
+    assert_eq!(second.finished(2).len(), 2);
 }
 
 #[test]
