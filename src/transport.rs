@@ -57,6 +57,8 @@ pub struct ConnectPhases {
 pub struct Io {
     reads: AtomicU64,
     bytes_read: AtomicU64,
+    /// Reading fails once more bytes than this have been read; 0 for no limit.
+    most_read: AtomicU64,
     read_at_ns: AtomicU64,
     bytes_written: AtomicU64,
     written_at_ns: AtomicU64,
@@ -77,6 +79,18 @@ impl Io {
     /// Bytes read since the connection began.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Relaxed)
+    }
+
+    /// From now on at most about `bytes` more are read, then reading fails; `None` lifts the limit. Whoever polls a
+    /// connection that consumes without end gets control back by it.
+    pub fn read_at_most(&self, bytes: Option<u64>) {
+        self.most_read.store(bytes.map_or(0, |bytes| self.bytes_read() + bytes), Relaxed);
+    }
+
+    /// Whether the limit of [`Io::read_at_most`] was reached.
+    pub fn is_exhausted(&self) -> bool {
+        let most = self.most_read.load(Relaxed);
+        most > 0 && self.bytes_read() > most
     }
 
     /// When the socket last accepted bytes. `None` before the first write.
@@ -204,6 +218,9 @@ impl<S> Drop for Transport<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Transport<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.io.is_exhausted() {
+            return Poll::Ready(Err(io::Error::other("more was sent than may be read")));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
         let read = buf.filled().len() - before;
@@ -285,6 +302,19 @@ mod tests {
         drop(far);
         assert_eq!(near.read(&mut buf).await.unwrap(), 0);
         assert_eq!(near.io().last_read(), Some(stamp));
+    }
+
+    #[tokio::test]
+    async fn reading_fails_beyond_the_limit_and_goes_on_without_one() {
+        let (mut far, near) = tokio::io::duplex(64);
+        let mut near = Transport::new(near);
+        let mut buf = [0; 4];
+        near.io().read_at_most(Some(3));
+        far.write_all(b"0123456789").await.unwrap();
+        assert_eq!(near.read(&mut buf).await.unwrap(), 4);
+        assert!(near.io().is_exhausted() && near.read(&mut buf).await.is_err());
+        near.io().read_at_most(None);
+        assert_eq!(near.read(&mut buf).await.unwrap(), 4);
     }
 
     #[tokio::test]

@@ -100,6 +100,20 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_climbs_out_of_the_base_url_is_refused() {
+        let judged = |path: &str| {
+            let headers = [("host".parse().unwrap(), "localhost".parse().unwrap())].into_iter().collect::<HeaderMap>();
+            check(&Method::GET, &path.parse().unwrap(), &headers, &Server::default())
+        };
+        for path in ["/../admin", "/v1/..", "/v1/%2e%2E/x", "/v1/.%2e/x"] {
+            assert!(matches!(judged(path), Err(Refusal::Path { .. })), "{path}");
+        }
+        for path in ["/v1/files/a..b", "/v1/...", "/v1/files?path=../x"] {
+            assert!(judged(path).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
     fn foreign_origins_rebound_hosts_and_form_posts_are_refused() {
         let json = ("content-type", "application/json");
         for origin in ["https://evil.example", "null", "http://127.0.0.1:8484"] {

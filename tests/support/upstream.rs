@@ -110,6 +110,12 @@ impl Conn {
         self.socket.write_all(bytes.as_ref()).expect("written");
     }
 
+    /// Sends, and says whether the peer still takes it.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.socket.set_write_timeout(Some(PATIENCE)).expect("write timeout");
+        self.socket.write_all(bytes.as_ref()).is_ok()
+    }
+
     /// Answers with a whole body, and keeps the connection.
     pub(crate) fn answer(&mut self, body: &str) {
         let length = body.len();

@@ -236,6 +236,44 @@ fn who_wants_a_tunnel_is_told_what_this_is() {
 }
 
 #[test]
+fn a_method_that_would_repeat_the_key_is_refused() {
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), "");
+    let trace = "TRACE /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n";
+    refused(&proxy, trace, 405, "no_trace", "rejected", &["TRACE", "another method"]);
+    assert_eq!(sim.counts().opened, 0);
+}
+
+#[test]
+fn an_upstream_that_never_comes_to_the_point_is_given_up() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let flood = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut conn = upstream.accept();
+            conn.request();
+            let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+            // Bounded: 25 MB, far more than anybody should read.
+            (0..1000).take_while(|_| conn.try_send(&interim)).count()
+        });
+        let reply = proxy.client().ask(chat(STREAM));
+        assert_told(&reply, 502, "upstream_protocol", &["without a final answer", "base_url"]);
+        flood.join().unwrap()
+    });
+    assert!(flood < 1000, "all of it was taken");
+    assert_eq!(proxy.outcome(1), "reset");
+}
+
+#[test]
+fn comments_that_flow_without_a_pause_are_no_events() {
+    let pings = Step { repeat: 200_000, ..Step::send(": ping\n\n".repeat(200)) };
+    let sim = playing(Script { steps: vec![pings], ..Script::default() });
+    let proxy = Proxy::before(sim.addr(), "event_timeout_ms = 200");
+    assert_eq!(proxy.client().ask(chat(STREAM)).ended, Ended::Fin);
+    assert_eq!(proxy.outcome(1), "timeout");
+}
+
+#[test]
 fn a_stream_that_brings_no_event_is_late_whatever_it_is_called() {
     for kind in ["text/event-stream", "application/json"] {
         let pings = Step { wait: Duration::from_millis(20), repeat: 500, ..Step::send(": ping\n\n") };

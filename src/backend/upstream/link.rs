@@ -95,7 +95,8 @@ impl Link {
         head_timeout: Duration,
     ) -> Result<Answered, Lost> {
         let before = self.io.bytes_written();
-        let read_before = self.io.bytes_read();
+        // Interim answers (1xx) without end would keep the task busy, its timer unasked.
+        self.io.read_at_most(Some(MOST_BEFORE_HEAD));
         let began = Instant::now();
         let upload = match request.body() {
             Either::Left(_) => None,
@@ -118,10 +119,6 @@ impl Link {
             if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
                 return Poll::Ready(Ok(answer));
             }
-            // Interim answers (1xx) without end would keep the task busy, its timer unasked.
-            if io.bytes_read() - read_before > MOST_BEFORE_HEAD {
-                return Poll::Ready(Err(Cause::NoHead(MOST_BEFORE_HEAD)));
-            }
             while alarm.as_mut().poll(cx).is_ready() {
                 // A long upload is no late answer.
                 let owed = io.is_flushed() && upload.is_some_and(|upload| !upload.is_over());
@@ -138,8 +135,12 @@ impl Link {
             }
             Poll::Pending
         });
-        let lost = match answered.await {
+        let answer = answered.await;
+        let exhausted = self.io.is_exhausted();
+        self.io.read_at_most(None);
+        let lost = match answer {
             Ok(Ok(response)) => return Ok(Answered { response, sent: self.sent(before, upload) }),
+            Ok(Err(_)) if exhausted => Lost { cause: Cause::NoHead(MOST_BEFORE_HEAD), unsent: None, sent: None },
             Ok(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
                 Lost { cause: Cause::from_hyper(error.into_error()), unsent, sent: None }
