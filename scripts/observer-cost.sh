@@ -26,4 +26,5 @@ few=$(instructions 1000) many=$(instructions 11000)
 echo "instructions per event: $(((many - few) / 10000))"
 few=$(allocations 1000) many=$(allocations 11000)
 echo "allocations for 10,000 events more: $((many - few))"
-((many == few)) || { echo "an event of the common kind must not allocate" >&2; exit 1; }
+# A start differs from the next by a few; an allocation per event would be ten thousand.
+((many - few < 100)) || { echo "an event of the common kind must not allocate" >&2; exit 1; }

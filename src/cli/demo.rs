@@ -96,7 +96,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     say!("Up until Ctrl-C. Try:");
     say!("  curl -N http://{}/v1/chat/completions -H 'content-type: application/json' \\", running.listen());
     say!(r#"    -d '{{"model":"{MODEL}","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'"#);
-    say!("  curl -s http://{}/metrics | grep first_token", running.admin());
+    say!("  curl -s http://{}/metrics | grep -E 'time_to_first_token_seconds_(sum|count)'", running.admin());
     signals.wait();
     Ok(())
 }

@@ -15,8 +15,13 @@ use crate::config::{BackendKind, Config, OpenAi};
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// The configuration file. Without one: `TaoToken`, from `TAOTOKEN_API_KEY` and `TAOTOKEN_BASE_URL`.
-    #[arg(long, value_name = "FILE", env = "STREAMGAUGE_CONFIG")]
+    /// The configuration file.
+    #[arg(
+        long,
+        help = "The configuration file; without one, see TAOTOKEN_API_KEY and TAOTOKEN_BASE_URL",
+        value_name = "FILE",
+        env = "STREAMGAUGE_CONFIG"
+    )]
     config: Option<PathBuf>,
     /// Where clients connect, in place of server.listen.
     #[arg(long, value_name = "ADDR", env = "STREAMGAUGE_LISTEN")]

@@ -52,7 +52,7 @@ pub struct Config {
 pub struct Server {
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// Where `/metrics` and the live page are served.
+    /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub admin: SocketAddr,
     /// How many single-threaded runtimes serve clients. At least 1; by default the number of cores.
     pub threads: usize,
