@@ -131,6 +131,10 @@ fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
     match (node.get("env"), node.get("file")) {
         (Some(name), None) => {
             let variable = name.text()?;
+            if !is_variable_name(variable) {
+                // Not repeated: it may be the key itself.
+                return Err(name.error("this is no variable's name; name the variable that holds the key, not the key"));
+            }
             key_from_env(variable, env, warnings)
                 .map_err(|error| name.error(format!("{variable}: {error}; copy it again")))
         }
@@ -163,6 +167,13 @@ fn key_from_env(
     };
     warn_of_whitespace(&raw, variable, warnings);
     Secret::new(&raw).map(Some)
+}
+
+/// Whether a shell could set it: letters, digits and underscores, no digit first.
+fn is_variable_name(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn warn_of_whitespace(raw: &str, source: &str, warnings: &mut Vec<String>) {
