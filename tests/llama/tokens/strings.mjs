@@ -1,0 +1,107 @@
+// Strings that tokenizers get wrong.
+
+const LLAMA2_CHAT = "[INST] <<SYS>>\nYou are a helpful assistant.\n<</SYS>>\n\nWhat is the capital of France? [/INST]";
+
+export const STRINGS = [
+    // Nothing, and spaces.
+    "",
+    " ",
+    "  ",
+    "   ",
+    " ".repeat(15),
+    " ".repeat(16),
+    " ".repeat(17),
+    " ".repeat(40),
+    "Hello",
+    " Hello",
+    "  Hello",
+    "Hello ",
+    "Hello  ",
+    "Hello  world   and    more",
+    "           grabbed",
+    " loa  ways",
+    "\u00a0Hello\u00a0world", // no-break spaces
+    "em\u2003space, thin\u2009space, ideographic\u3000space, zero\u200bwidth",
+    "▁Hello▁▁world", // the very character that stands for a space inside
+    // Line ends and tabs.
+    "\n",
+    " \n",
+    "\n ",
+    "\n\n\n",
+    "\r\n",
+    "one\r\ntwo\rthree\nfour",
+    "\t",
+    "\ttabs\t\t\tout here",
+    "ax\n####\nboo",
+    "line one  \n  line two\n\n\tline three",
+    // Words, numbers, punctuation.
+    "The capital of France is Paris.",
+    "antidisestablishmentarianism",
+    "Donaudampfschifffahrtsgesellschaftskapitän",
+    "Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogoch",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "abababababababababababababababab",
+    "0123456789",
+    "3.14159265358979 and 1,000,000 and 2024-02-29T23:59:60Z",
+    "-42 +7 1e-9 0x1F ½ ² ٣ 三",
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+    "...?!?!... --- ___ ***",
+    "don't can't I'll we've it's",
+    "camelCaseAndPascalCase snake_case kebab-case SCREAMING",
+    "“quotes” ‘single’ «guillemets» – — …",
+    // Code.
+    "def f(x):\n    return x ** 2  # square\n",
+    "fn main() { println!(\"{:?}\", vec![1u8; 3]); }",
+    "\tif (a && b) {\r\n\t\tc[i++] = *p->q;\r\n\t}",
+    "{\"key\": [1, 2.5, null, true], \"nested\": {\"a\": \"b\\n\"}}",
+    "SELECT * FROM t WHERE a='x' AND b<>2;",
+    "https://example.com/path?q=a%20b&c=d#frag",
+    "<div class=\"a\">text &amp; more</div>",
+    // Scripts.
+    "镇",
+    "你好，世界！",
+    "日本語のテキスト、カタカナとひらがな",
+    "안녕하세요 세계",
+    "مرحبا بالعالم",
+    "שלום עולם",
+    "Привет, мир",
+    "Ελληνικά",
+    "नमस्ते दुनिया",
+    "สวัสดีชาวโลก",
+    "Größe, œuvre, señor, Łódź, İstanbul",
+    "e\u0301 is not é", // nothing is composed …
+    "ﬁ Ａ ① ㎏ ﷺ", // … and nothing folded
+    "Z\u0351\u036b\u0343a\u0363\u0348l\u0348go",
+    // Emoji.
+    "🦙",
+    "🦙Ꙋ",
+    "Ꙋ🦙",
+    "😀😃😄",
+    "👨‍👩‍👧‍👦",
+    "👍🏽 ❤️ 🇫🇷 1️⃣",
+    "text🦙text 🦙 text",
+    // Bytes.
+    "𓀀𓂀𓃰",
+    "𒀀 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𠜎",
+    "\u0000",
+    "\u0001\u001b[31mred\u007f",
+    "\ufeffmark, \ufffd, \u202eright to left\u202c",
+    "\u{10ffff}",
+    "<0x41>", // a byte's piece, spelt out
+    "<0x0A><0xFF>",
+    // Control tokens as text stay text.
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "a</s>b",
+    "</s><s>",
+    "<|im_start|>user<|im_end|>",
+    "[INST]",
+    "[/INST]",
+    "[INST] Hi [/INST]",
+    "<<SYS>>\n",
+    LLAMA2_CHAT,
+    // Everything.
+    "The llama (/ˈlɑːmə/; 🦙Spanish pronunciation: [ˈʎama]) (Lama glama)  weighs 130–200 kg.[3]\n\tمرحبا 你好 </s> 𓀀!",
+];
