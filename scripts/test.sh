@@ -18,13 +18,14 @@ debian_packages() {
     command -v openssl >/dev/null || missing+=(openssl)
     command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    command -v node >/dev/null && command -v npm >/dev/null || missing+=(nodejs npm)
     ((${#missing[@]})) || { echo "all there"; return; }
     echo "installing ${missing[*]}"
     if ((EUID)); then
         echo "not root: install them yourself: apt-get install ${missing[*]}" >&2
         return 1
     fi
-    apt-get update -qq
+    apt-get update -qq || return
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"
 }
 
@@ -32,21 +33,27 @@ tools() {
     local folder
     folder=$(bash scripts/tools.sh) || return
     export PATH="$folder:$PATH"
-    cargo deny --version
+    cargo deny --version || return
     cargo nextest --version | head -n 1
+}
+
+model_files() {
+    bash scripts/models.sh && bash scripts/llama-vocab.sh
 }
 
 times=()
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-step "format" cargo fmt --check
+step "format" cargo fmt --all --check
 step "Debian packages" debian_packages
 step "cargo-deny, cargo-nextest" tools
 step "licences, bans, sources" bash scripts/deny.sh
-step "lints" cargo clippy --locked --all-targets -- -D warnings
-step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
-step "tests" cargo nextest run --locked --no-fail-fast
-step "documentation tests" cargo test --locked --doc
+step "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+step "CUDA, types only" bash scripts/cuda-check.sh
+step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+step "model files" model_files
+step "tests" cargo nextest run --locked --workspace --no-fail-fast
+step "documentation tests" cargo test --locked --workspace --doc
 # The tests have left the binary.
 step "real clients" bash tests/clients/run.sh
 # One short round in the debug profile: no price, but the comparison runs, and under load the metrics must add up.

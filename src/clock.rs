@@ -20,6 +20,24 @@ pub struct ReadStamp {
 pub trait Stamped {
     /// The read that brought the last byte of the last frame. `None` before the first frame.
     fn stamp(&self) -> Option<ReadStamp>;
+
+    /// What an engine in this process has told of its work. `None` for what comes from a socket.
+    fn engine(&self) -> Option<EngineReport> {
+        None
+    }
+}
+
+/// What only an engine in this process can tell of a reply so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineReport {
+    /// The request left the queue. `None` while it waits.
+    pub admitted: Option<Instant>,
+    /// Its prompt was in the K/V cache. `None` before.
+    pub prefilled: Option<Instant>,
+    /// Tokens of the prompt. `None` where no engine has counted them.
+    pub prompt_tokens: Option<u64>,
+    /// Output tokens of all choices.
+    pub output_tokens: u64,
 }
 
 /// One instant read on both clocks: Rust's opaque one and the system's `CLOCK_MONOTONIC`.

@@ -43,7 +43,8 @@ impl Observed {
             sent: Some(now),
             head: now,
             connect: ConnectPhases::default(),
-            reused: true,
+            reused: Some(true),
+            engine: None,
         });
         let client = Transport::new(Socket);
         let source = Source::new(Transport::new(Socket), frames);

@@ -1,7 +1,6 @@
 //! The admin listener: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever keeps the process running.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -18,13 +17,16 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Answers on the admin listener.
 pub struct Admin {
     meter: Arc<Meter>,
-    ready: Arc<AtomicBool>,
+    unready: Unready,
 }
 
+/// Says why requests should go elsewhere. `None` when they may come.
+pub type Unready = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 impl Admin {
-    /// Serves `meter`; `/readyz` answers 200 while `ready` is true, else 503.
-    pub fn new(meter: Arc<Meter>, ready: Arc<AtomicBool>) -> Self {
-        Self { meter, ready }
+    /// Serves `meter`; `/readyz` answers 200 while `unready` gives no reason against it, else 503 with the reason.
+    pub fn new(meter: Arc<Meter>, unready: Unready) -> Self {
+        Self { meter, unready }
     }
 }
 
@@ -42,8 +44,10 @@ impl Handler for Admin {
                 response
             }
             "/healthz" => text(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" if self.ready.load(Relaxed) => text(StatusCode::OK, "ready\n".to_owned()),
-            "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+            "/readyz" => match (self.unready)() {
+                None => text(StatusCode::OK, "ready\n".to_owned()),
+                Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+            },
             _ => text(StatusCode::NOT_FOUND, "the admin listener has /metrics, /healthz and /readyz\n".to_owned()),
         }
     }

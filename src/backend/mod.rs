@@ -1,4 +1,5 @@
 //! Where a request can go.
 
+pub mod llama;
 pub mod sim;
 pub mod upstream;

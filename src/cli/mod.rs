@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 mod access_log;
 pub mod demo;
+mod engine_threads;
 pub mod logging;
 pub mod running;
 pub mod serve;

@@ -12,7 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::admin::Admin;
-use crate::config::Config;
+use crate::backend::llama::{Llama, LoadError};
+use crate::config::{self, Config};
 use crate::measure::{Listener, Meter};
 use crate::proxy::{BackendError, Site};
 use crate::server::{self, Limits, bind};
@@ -28,6 +29,14 @@ pub enum StartError {
     /// A backend cannot be set up.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// A model cannot be loaded.
+    #[error("backend.{name}.{}: {error}", error.key)]
+    Load {
+        /// The backend's name.
+        name: Arc<str>,
+        /// What is wrong with the model.
+        error: Arc<LoadError>,
+    },
     /// A listener cannot be bound.
     #[error("server.{key}: {}", self.problem())]
     Bind {
@@ -48,18 +57,20 @@ impl StartError {
     /// The configuration key at fault, from the top. `None` where none is.
     pub fn key(&self) -> Option<Vec<&str>> {
         match self {
-            Self::Backend(BackendError { name, error }) => Some(vec!["backend", name, error.key()]),
+            Self::Backend(BackendError::Upstream { name, error }) => Some(vec!["backend", name, error.key()]),
+            Self::Load { name, error } => Some(vec!["backend", name, error.key]),
             Self::Bind { key, .. } => Some(vec!["server", key]),
-            Self::Thread(_) => None,
+            Self::Backend(BackendError::Thread(_)) | Self::Thread(_) => None,
         }
     }
 
     /// What is wrong, without the key.
     pub fn problem(&self) -> String {
         match self {
-            Self::Backend(BackendError { error, .. }) => error.to_string(),
+            Self::Backend(BackendError::Upstream { error, .. }) => error.to_string(),
+            Self::Load { error, .. } => error.to_string(),
             Self::Bind { address, error, .. } => format!("cannot listen on {address}: {error}; {}", next_step(error)),
-            Self::Thread(error) => error.to_string(),
+            Self::Backend(BackendError::Thread(error)) | Self::Thread(error) => error.to_string(),
         }
     }
 }
@@ -76,7 +87,7 @@ fn next_step(error: &io::Error) -> &'static str {
 pub struct Running {
     listen: SocketAddr,
     admin: SocketAddr,
-    meter: Arc<Meter>,
+    site: Arc<Site>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     stop_admin: watch::Sender<bool>,
@@ -90,8 +101,10 @@ impl Running {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: &Config, listeners: Vec<Listener>) -> Result<Self, StartError> {
-        let site = Arc::new(Site::new(config, listeners)?);
-        let server = &config.server;
+        Self::serve(&config.server, Arc::new(Site::new(config, listeners)?))
+    }
+
+    fn serve(server: &config::Server, site: Arc<Site>) -> Result<Self, StartError> {
         let bound = |key, address| move |error| StartError::Bind { key, address, error };
         let proxy_listeners = bind::reuseport(server.listen, server.threads).map_err(bound("listen", server.listen))?;
         let admin_listener = bind::single(server.admin).map_err(bound("admin", server.admin))?;
@@ -105,7 +118,7 @@ impl Running {
         let mut running = Self {
             listen,
             admin,
-            meter: site.meter().clone(),
+            site: site.clone(),
             ready: ready.clone(),
             stop,
             stop_admin,
@@ -120,7 +133,7 @@ impl Running {
             })?;
             running.threads.push(thread);
         }
-        let handler = Arc::new(Admin::new(site.meter().clone(), ready));
+        let handler = Arc::new(Admin::new(site.meter().clone(), Box::new(unready(site, ready))));
         let limits = Limits { drain_timeout: Duration::from_secs(1), ..limits };
         running.admin_thread = Some(spawn("admin", move |runtime| {
             runtime.block_on(async {
@@ -143,7 +156,14 @@ impl Running {
 
     /// The metrics.
     pub fn meter(&self) -> &Arc<Meter> {
-        &self.meter
+        self.site.meter()
+    }
+
+    /// What waits, on any thread, until every model in this process is loaded. It tells each one, and returns the
+    /// first that cannot be loaded.
+    pub fn loading(&self) -> impl FnOnce(&mut dyn FnMut(Announcement)) -> Result<(), StartError> + Send + use<> {
+        let llamas: Vec<Llama> = self.site.llamas().cloned().collect();
+        move |announce| wait_loaded(&llamas, announce)
     }
 
     /// Stops accepting, lets open requests finish for up to `drain_timeout_ms`, then cuts off the rest.
@@ -168,6 +188,36 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.shut_down();
+    }
+}
+
+/// A model in this process has been loaded.
+#[derive(Debug, Clone)]
+pub struct Announcement {
+    /// The backend's name.
+    pub backend: Arc<str>,
+    /// Where it runs and what it takes.
+    pub what: String,
+    /// What was done to it that its files do not show.
+    pub notes: Vec<String>,
+}
+
+fn wait_loaded(llamas: &[Llama], announce: &mut dyn FnMut(Announcement)) -> Result<(), StartError> {
+    for llama in llamas {
+        let backend = llama.name().clone();
+        let what = llama.wait_loaded().map_err(|error| StartError::Load { name: backend.clone(), error })?;
+        announce(Announcement { backend, what, notes: llama.notes() });
+    }
+    Ok(())
+}
+
+/// Why `/readyz` says no: stopping, or a model that does not serve.
+fn unready(site: Arc<Site>, ready: Arc<AtomicBool>) -> impl Fn() -> Option<String> + Send + Sync {
+    move || {
+        if !ready.load(Relaxed) {
+            return Some("stopping".to_owned());
+        }
+        site.llamas().find_map(|llama| Some(format!("backend {:?}: {}", llama.name(), llama.unready()?)))
     }
 }
 
@@ -207,3 +257,6 @@ fn spawn(
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

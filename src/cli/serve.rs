@@ -7,9 +7,10 @@ use std::thread;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
-use super::running::{Running, StartError};
-use super::{Failed, LogArgs, logging};
+use super::running::{Announcement, Running, StartError};
+use super::{Failed, LogArgs, engine_threads, logging};
 use crate::config::{BackendKind, Config, OpenAi};
 
 /// Flags of `serve`.
@@ -47,6 +48,8 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     config.server.listen = args.listen.unwrap_or(config.server.listen);
     config.server.admin = args.admin.unwrap_or(config.server.admin);
 
+    // Before the log starts the first thread.
+    engine_threads::limit(&config);
     let format = args.log.log_format.unwrap_or(config.log.format.into());
     let log = logging::start(format, "info").map_err(Failed::configuration)?;
     for warning in &config.warnings {
@@ -55,7 +58,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     let mut signals = Signals::new().map_err(Failed::running)?;
     let running = Running::start(&config, vec![log.access_log(format)]).map_err(|error| blamed(args, &error))?;
     announce(&config, &running);
-    let name = signals.wait();
+    let loading = running.loading();
+    let loaded = in_background("loading", move || loading(&mut announce_model)).map_err(Failed::running)?;
+    let name = match signals.unless(loaded) {
+        Ok(loaded) => {
+            loaded.map_err(|error| blamed(args, &error))?;
+            signals.wait()
+        }
+        Err(name) => name,
+    };
     tracing::info!(signal = name, "stopping: open requests may finish; a second signal stops at once");
     signals.then_exit().map_err(Failed::running)?;
     let cut = running.stop();
@@ -90,8 +101,8 @@ fn announce(config: &Config, running: &Running) {
                     tracing::warn!(backend = %backend.name, key, "this version reads the key and does not act on it yet");
                 }
             }
-            BackendKind::Llama(_) => {
-                tracing::warn!(backend = %backend.name, "this version cannot serve llama; its requests get 501");
+            BackendKind::Llama(llama) => {
+                tracing::info!(backend = %backend.name, model = %llama.model.display(), "loading");
             }
         }
     }
@@ -100,6 +111,24 @@ fn announce(config: &Config, running: &Running) {
         metrics = format!("http://{}/metrics", running.admin()),
         "listening"
     );
+}
+
+fn announce_model(model: Announcement) {
+    let Announcement { backend, what, notes } = model;
+    for note in notes {
+        tracing::info!(%backend, "{note}");
+    }
+    tracing::info!(%backend, "loaded {what}");
+}
+
+/// Does `work` on a named thread; what it returns is received.
+fn in_background<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
+    let (tell, told) = oneshot::channel();
+    let done = move || drop(tell.send(work()));
+    thread::Builder::new().name(name.to_owned()).spawn(done).map(|_| told)
 }
 
 /// Keys that are set and that nothing acts on yet.
@@ -141,6 +170,20 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
+            }
+        })
+    }
+
+    /// Waits for `told`, or for one.
+    ///
+    /// # Errors
+    /// The signal's name, when it came first.
+    pub fn unless<T>(&mut self, told: oneshot::Receiver<T>) -> Result<T, &'static str> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                told = told => Ok(told.unwrap_or_else(|_| unreachable!("a thread tells what it has done"))),
+                _ = self.terminate.recv() => Err("SIGTERM"),
+                _ = self.interrupt.recv() => Err("SIGINT"),
             }
         })
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use globset::GlobBuilder;
 
 use super::section::{Node, Source};
-use super::{Backend, Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, read_backend};
+use super::{Backend, BackendKind, Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, read_backend};
 
 /// Looks an environment variable up.
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -159,6 +159,13 @@ fn routes(node: &Node<'_>, backends: &[Backend], warnings: &mut Vec<String>) -> 
             backend: backend_index(&node.require("backend", "\"…\", the NAME of a [backend.NAME]")?, backends)?,
             upstream_model: node.get("upstream_model").map(|node| Ok(node.text()?.to_owned())).transpose()?,
         };
+        if let Some(alias) = node.get("upstream_model")
+            && matches!(backends[route.backend].kind, BackendKind::Llama(_))
+        {
+            let name = &backends[route.backend].name;
+            return Err(alias
+                .error(format!("backend {name:?} is a model in this process, to which no name is sent; remove it")));
+        }
         if routes.iter().any(|before| before.model.eq_ignore_ascii_case(&route.model)) {
             let node = node.get("model").unwrap_or(node);
             return Err(node.error(format!("\"{}\" has a route above, which always wins; remove one", route.model)));

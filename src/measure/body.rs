@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use super::observation::Observation;
 use super::outcome::{Ending, Fault};
-use crate::clock::{ReadStamp, Stamped};
+use crate::clock::{EngineReport, ReadStamp, Stamped};
 use crate::transport::{Io, WriteListener};
 
 /// Why the client's reply is cut off.
@@ -185,7 +185,8 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
             Some(Ok(frame)) => {
                 if let Some(bytes) = frame.data_ref() {
                     let stamp = this.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
-                    this.watch.with(|watched| watched.passes(bytes, stamp));
+                    let engine = this.inner.engine();
+                    this.watch.with(|watched| watched.passes(bytes, stamp, engine));
                 }
                 // hyper's server drops a body after its trailers, without asking for the end.
                 this.whole = this.inner.is_end_stream() || frame.is_trailers();
@@ -265,8 +266,11 @@ impl Watch {
 }
 
 impl Watched {
-    fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
+    fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, engine: Option<EngineReport>) {
         self.unflushed = true;
+        if let Some(report) = engine {
+            self.observation.engine(report);
+        }
         self.observation.passes(bytes, stamp);
         if !self.in_writing {
             self.observation.think();

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::timeline::Marks;
+use crate::clock::EngineReport;
 use crate::transport::ConnectPhases;
 use crate::wire::Usage;
 
@@ -87,9 +88,13 @@ pub enum Phase {
     Send,
     /// From the request's last byte to the reply's head.
     Wait,
-    /// From the reply's head to the first token event.
+    /// From the reply's head to the first token event; of an engine, from the prefill's end.
     FirstToken,
-    /// From the first token event to the last.
+    /// Waiting for a slot of an engine.
+    Queue,
+    /// An engine's prefill, between the decode steps of others.
+    Prefill,
+    /// From the first token event to the last; of an engine's whole reply, from the prefill's end to the head.
     Decode,
     /// What follows the last token event; without one, what follows the head.
     Tail,
@@ -97,7 +102,7 @@ pub enum Phase {
 
 impl Phase {
     /// How many phases there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 11;
 
     /// The value of the `phase` label.
     pub fn label(self) -> &'static str {
@@ -109,6 +114,8 @@ impl Phase {
             Self::Send => "send",
             Self::Wait => "wait",
             Self::FirstToken => "first_token",
+            Self::Queue => "queue",
+            Self::Prefill => "prefill",
             Self::Decode => "decode",
             Self::Tail => "tail",
         }
@@ -165,9 +172,13 @@ impl Marks {
 
     /// How many of the intervals would be negative: a clock's fault, not an observation.
     pub fn clock_faults(&self) -> u32 {
+        let EngineReport { admitted, prefilled, .. } = self.engine.unwrap_or_default();
         let pairs = [
             (Some(self.accepted), self.body),
             (self.body, self.sent),
+            (self.sent, admitted),
+            (admitted, prefilled),
+            (prefilled, self.first_token),
             (self.sent, self.head),
             (self.sent, self.first_token),
             (self.first_token, self.first_token_written),
@@ -190,7 +201,15 @@ impl Marks {
         let opened: Duration = opening.iter().flatten().sum();
         // Answered before it was sent whole: sending lasted up to the answer, and there was no wait.
         let send = cut.to(self.sent.or(self.head)).map(|time| time.saturating_sub(opened));
-        let wait = if self.sent.is_none() && self.head.is_some() { None } else { cut.to(self.head) };
+        // A stream's head comes before its engine has begun, a whole reply's after it is through.
+        let admitted = self.engine.and_then(|engine| engine.admitted);
+        let head_first = self.head.is_none_or(|head| admitted.is_none_or(|admitted| head <= admitted));
+        let unsent = self.sent.is_none() && self.head.is_some();
+        let wait = (head_first && !unsent).then(|| cut.to(self.head)).flatten();
+        let queue = self.engine.and_then(|engine| cut.to(engine.admitted));
+        let prefill = self.engine.and_then(|engine| cut.to(engine.prefilled));
+        // A whole reply is generated between its prefill and its head.
+        let generated = if head_first { None } else { cut.to(self.head) };
         let first_token = self.first_token.and_then(|mark| cut.to(Some(mark)));
         let decode = self.last_token.filter(|_| first_token.is_some()).and_then(|mark| cut.to(Some(mark)));
         let tail = cut.to(self.end);
@@ -201,8 +220,10 @@ impl Marks {
             (Phase::Tls, connect.tls),
             (Phase::Send, send),
             (Phase::Wait, wait),
+            (Phase::Queue, queue),
+            (Phase::Prefill, prefill),
             (Phase::FirstToken, first_token),
-            (Phase::Decode, decode),
+            (Phase::Decode, generated.or(decode)),
             (Phase::Tail, tail),
         ]
         .into_iter()
@@ -332,6 +353,41 @@ mod tests {
         assert_eq!(phases, [(Phase::ReadBody, ms(420))]);
         let unsent: Vec<_> = Marks { sent: None, ..whole }.phases(&connect).map(|(phase, _)| phase).collect();
         assert!(unsent.contains(&Phase::Send) && unsent.contains(&Phase::Tail) && !unsent.contains(&Phase::Wait));
+    }
+
+    #[test]
+    fn an_engines_phases_add_up_wherever_it_was() {
+        let engine = |admitted, prefilled| Some(EngineReport { admitted, prefilled, ..EngineReport::default() });
+        let stream = Marks {
+            head: Some(at(11)),
+            engine: engine(Some(at(30)), Some(at(100))),
+            first_token: Some(at(100)),
+            ..whole()
+        };
+        let phases: Vec<_> = stream.phases(&ConnectPhases::default()).collect();
+        let expected = [
+            (Phase::ReadBody, ms(2)),
+            (Phase::Send, ms(8)),
+            (Phase::Wait, ms(1)),
+            (Phase::Queue, ms(19)),
+            (Phase::Prefill, ms(70)),
+            (Phase::FirstToken, ms(0)),
+            (Phase::Decode, ms(310)),
+            (Phase::Tail, ms(10)),
+        ];
+        assert_eq!(phases, expected);
+        assert_eq!(stream.clock_faults(), 0);
+        let nothing = Marks { first_token: None, last_token: None, first_answer: None, ..stream };
+        let document = Marks { head: Some(at(400)), ..nothing };
+        let prefilling = Marks { engine: engine(Some(at(30)), None), ..nothing };
+        let queued = Marks { engine: engine(None, None), ..nothing };
+        for (marks, last) in [(document, Phase::Tail), (prefilling, Phase::Prefill), (queued, Phase::Queue)] {
+            let phases: Vec<_> = marks.phases(&ConnectPhases::default()).collect();
+            assert_eq!(Some(phases.iter().map(|(_, time)| *time).sum()), marks.duration(), "{marks:?}");
+            assert_eq!(phases.last().map(|(phase, _)| *phase), Some(last));
+        }
+        let waited: Vec<_> = document.phases(&ConnectPhases::default()).collect();
+        assert!(waited.contains(&(Phase::Decode, ms(300))), "{waited:?}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use anomaly::{Anomalies, Anomaly};
 pub use body::{CutOff, IntoFault, ObservedBody};
 pub use delivery::Framing;
 pub use exchange::Exchange;
-pub use metrics::{Listener, Meter, Objective, Setup};
+pub use metrics::{EngineMeter, Listener, Meter, Objective, Setup};
 pub use observation::{Answered, Asked, Observation};
 pub use outcome::{Ending, Fault, Outcome, Said, decide};
 pub use reader::{CAP, Content};

@@ -7,20 +7,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::anomaly::Anomaly;
 use super::delivery::{Cargo, Delivery, Framing};
-use super::exchange::Exchange;
-use super::intervals::OutputTokens;
 use super::metrics::{Meter, OwnError, Series};
 use super::outcome::{Ending, Outcome, Said, decide};
 use super::reader::{Content, Reader};
 use super::timeline::Timeline;
-use crate::clock::ReadStamp;
+use crate::clock::{EngineReport, ReadStamp};
 use crate::transport::ConnectPhases;
+
+mod telling;
 
 /// What the request asked for.
 #[derive(Debug, Clone, Default)]
@@ -50,8 +50,10 @@ pub struct Answered {
     pub head: Instant,
     /// What opening the connection took.
     pub connect: ConnectPhases,
-    /// The connection had been used before.
-    pub reused: bool,
+    /// The connection had been used before. `None` when there was none.
+    pub reused: Option<bool>,
+    /// The reply comes from an engine in this process, which tells more as it goes on.
+    pub engine: Option<EngineReport>,
 }
 
 /// An exchange that runs. Dropping it ends it.
@@ -139,7 +141,8 @@ impl Observation {
     pub fn answered(&mut self, answered: Answered) {
         self.status = Some(answered.status);
         self.connect = answered.connect;
-        self.reused = Some(answered.reused);
+        self.reused = answered.reused;
+        self.timeline.marks.engine = answered.engine;
         self.timeline.marks.sent = answered.sent;
         self.timeline.marks.head = Some(answered.head);
         let succeeded = (200..300).contains(&answered.status);
@@ -147,7 +150,7 @@ impl Observation {
             let label = self.label(true);
             if let Some(backend) = &self.backend {
                 let series = self.meter.series(backend, &label, self.operation);
-                self.own_error = Some(OwnError::new(series.clone()));
+                self.own_error = Some(OwnError::new(series.clone(), answered.engine.is_some()));
                 self.series = Some(series);
             }
             self.model = Some(label);
@@ -180,6 +183,11 @@ impl Observation {
             delivery.push(bytes.len());
             self.passed.push_back((bytes.clone(), stamp));
         }
+    }
+
+    /// The engine that makes the reply has come so far.
+    pub(super) fn engine(&mut self, report: EngineReport) {
+        self.timeline.marks.engine = Some(report);
     }
 
     /// Nothing more is at hand: the current read is over. Returns whether anything waits to be thought about.
@@ -281,52 +289,6 @@ impl Observation {
         self.outcome = Some(Outcome::Internal);
     }
 
-    /// Makes the finished fact and tells it, once.
-    pub(super) fn tell(&mut self, end: Instant) {
-        if std::mem::replace(&mut self.told, true) {
-            return;
-        }
-        self.timeline.marks.end = Some(end);
-        if self.delivery.as_ref().is_none_or(Delivery::holds_token) {
-            self.timeline.marks.last_token_written = None;
-        }
-        for _ in 0..self.timeline.marks.clock_faults() {
-            self.timeline.anomalies.add(Anomaly::Clock);
-        }
-        let asked = self.asked.take();
-        let model = self.model.take().unwrap_or_else(|| {
-            let requested = asked.as_ref().and_then(|asked| asked.model.as_deref());
-            self.meter.model_label(self.backend.as_ref(), requested, false)
-        });
-        let timeline = &self.timeline;
-        let counted = timeline.counted_from_events();
-        let exchange = Exchange {
-            ended: SystemTime::now(),
-            operation: self.operation,
-            backend: self.backend.take(),
-            model,
-            model_served: self.reader.as_mut().and_then(|reader| reader.served.take()).map(cropped),
-            stream: asked.as_ref().map(|asked| asked.stream),
-            measured: self.measured,
-            outcome: self.outcome.unwrap_or(Outcome::Internal),
-            status: self.status,
-            marks: timeline.marks,
-            connect: self.connect,
-            reused: self.reused,
-            usage: timeline.usage,
-            output: OutputTokens::known(timeline.usage, timeline.reasoning(), counted),
-            token_events: timeline.token_events,
-            choices: timeline.choices(),
-            stall: timeline.stall(),
-            anomalies: timeline.anomalies,
-            model_requested: asked.as_ref().and_then(|asked| asked.model.clone()).map(cropped),
-            tag: asked.and_then(|asked| asked.tag).map(cropped),
-        };
-        // Dropping it tells what it still holds: who sees the request as over finds that counted too.
-        self.own_error = None;
-        self.meter.finished(&exchange, self.series.as_deref());
-    }
-
     /// The current read is over: tells what it brought.
     fn close_read(&mut self) {
         let series = self.series.as_deref();
@@ -365,24 +327,6 @@ impl Observation {
             token: timeline.token_events > 0,
         }
     }
-
-    fn tell_ttft(&mut self) {
-        let Some(series) = &self.series else { return };
-        let marks = &self.timeline.marks;
-        if !self.ttft_told
-            && let Some(ttft) = marks.ttft_upstream()
-        {
-            series.ttft_upstream(ttft);
-            self.ttft_told = true;
-        }
-        if !self.client_ttft_told
-            && marks.first_token.is_some()
-            && let Some(ttft) = marks.ttft_client()
-        {
-            series.ttft_client(ttft);
-            self.client_ttft_told = true;
-        }
-    }
 }
 
 impl Drop for Observation {
@@ -392,10 +336,4 @@ impl Drop for Observation {
             self.tell(Instant::now());
         }
     }
-}
-
-/// A name as it is kept: what is longer than this is no name, and may be content sent by mistake.
-fn cropped(name: Box<str>) -> Box<str> {
-    const LONGEST: usize = 256;
-    if name.len() <= LONGEST { name } else { name[..name.floor_char_boundary(LONGEST)].into() }
 }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::intervals::Reasoning;
-use crate::clock::ReadStamp;
+use crate::clock::{EngineReport, ReadStamp};
 use crate::wire::{Choice, Meaning, Usage};
 
 /// More tokens than this in one event are not believed.
@@ -48,6 +48,8 @@ pub struct Marks {
     pub first_token_written: Option<Instant>,
     /// The client's socket had accepted the last token event.
     pub last_token_written: Option<Instant>,
+    /// What an engine in this process told of its work. `None` for an upstream.
+    pub engine: Option<EngineReport>,
 }
 
 impl Marks {
@@ -66,6 +68,7 @@ impl Marks {
             end: None,
             first_token_written: None,
             last_token_written: None,
+            engine: None,
         }
     }
 }

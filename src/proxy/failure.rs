@@ -3,11 +3,12 @@
 //! Each sentence names the guilty side and the next step.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http_body_util::Full;
 use hyper::{Response, StatusCode, http};
 use serde_json::json;
 
+use crate::backend::llama::Refused;
 use crate::backend::upstream::{Broken, Cause};
 use crate::measure::{Fault, IntoFault, Outcome};
 
@@ -38,12 +39,14 @@ pub(super) enum Refusal {
     NotJson,
     /// The request is signed, and an alias would break the signature.
     Signed { alias: String },
-    /// The backend cannot serve yet.
+    /// The backend does not answer this kind of request.
     NotServing { backend: String },
     /// No list of models could be had.
     Models { backend: String, what: String },
     /// The client's body broke off.
     ClientBody,
+    /// The model in this process gave no reply.
+    Llama { backend: String, refused: Refused },
     /// The upstream gave no reply.
     Upstream { backend: String, url: String, cause: Cause },
 }
@@ -76,7 +79,9 @@ impl Refusal {
                 Cause::NoHead(_) | Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
             },
             Self::Models { .. } => Outcome::Upstream5xx,
-            Self::TooLarge { .. }
+            Self::Llama { refused: Refused::Down(_) | Refused::Broken(_), .. } => Outcome::Internal,
+            Self::Llama { refused: Refused::Bad { .. } | Refused::Full { .. } | Refused::Loading, .. }
+            | Self::TooLarge { .. }
             | Self::BadRequest { .. }
             | Self::Compressed
             | Self::NoRoute { .. }
@@ -95,11 +100,34 @@ impl Refusal {
     /// The answer for the client.
     pub(super) fn response(&self) -> Response<Full<Bytes>> {
         let Told { status, kind, param, code, message } = self.told();
+        let param = self.param().or(param);
         let body = json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
         let mut response = Response::new(Full::from(body.to_string()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
         response
+    }
+
+    /// The field of the request at fault, where only the backend knows it.
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::Llama { refused: Refused::Bad { param, .. }, .. } => param.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// When trying again makes sense, in whole seconds.
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Llama { refused: Refused::Full { retry_after, .. }, .. } => {
+                Some((retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).clamp(1, 600))
+            }
+            Self::Llama { refused: Refused::Loading, .. } => Some(5),
+            _ => None,
+        }
     }
 
     #[allow(clippy::too_many_lines)] // one table, in one place, is the point
@@ -196,8 +224,12 @@ impl Refusal {
                 "api_error",
                 None,
                 "backend_not_available",
-                format!("the backend {backend:?} is of a kind this version cannot serve; route the model elsewhere"),
+                format!(
+                    "the backend {backend:?} is a model in this process, which answers chat completions; route other \
+                     requests elsewhere"
+                ),
             ),
+            Self::Llama { backend, refused } => told_by_llama(backend, refused),
             Self::Models { backend, what } => (
                 StatusCode::BAD_GATEWAY,
                 "upstream_error",
@@ -221,6 +253,45 @@ impl Refusal {
             }
         };
         Told { status, kind, param, code, message }
+    }
+}
+
+fn told_by_llama(
+    backend: &str,
+    refused: &Refused,
+) -> (StatusCode, &'static str, Option<&'static str>, &'static str, String) {
+    match refused {
+        Refused::Bad { message, .. } => {
+            (StatusCode::BAD_REQUEST, "invalid_request_error", None, "invalid_request", message.clone())
+        }
+        Refused::Full { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            None,
+            "queue_full",
+            format!("the backend {backend:?} is busy: {refused}; try again after the time in retry-after"),
+        ),
+        Refused::Loading => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            None,
+            "model_loading",
+            format!("the backend {backend:?} is not ready: {refused}; try again after the time in retry-after"),
+        ),
+        Refused::Broken(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "server_error",
+            None,
+            "internal_error",
+            format!("the backend {backend:?}: {refused}; please report it"),
+        ),
+        Refused::Down(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            None,
+            "engine_failed",
+            format!("the backend {backend:?} cannot answer: {refused}; see the log"),
+        ),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One exchange from top to bottom: read the request, find its route, ask the backend, pass the reply on, observed.
 //!
-//! A [`Site`] is what all threads share; a [`Proxy`] is one thread's handler with its own upstream connections.
+//! Backends are upstreams, or models in this process (`local`). A [`Site`] is what all threads share; a [`Proxy`] is one
+//! thread's handler with its own upstream connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,13 +15,16 @@ use hyper::{Method, Request, Response, Version, http};
 mod failure;
 mod guard;
 mod headers;
+mod local;
 mod models;
+mod reply;
 mod request;
 mod site;
 
+pub use reply::BackendBody;
 pub use site::{BackendError, Site};
 
-use crate::backend::upstream::{Failure, Reply, ReplyBody, RequestBody, Upstream};
+use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Asked, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
 use crate::server::{Client, Handler, Upload};
@@ -29,7 +33,7 @@ use request::ChatRequest;
 use site::Backend;
 
 /// A reply towards the client: one of ours, or a backend's on its way through.
-pub type ProxyBody = Either<Full<Bytes>, ObservedBody<ReplyBody>>;
+pub type ProxyBody = Either<Full<Bytes>, ObservedBody<BackendBody>>;
 
 /// A client that sends nothing of its request's body for so long is given up.
 const UPLOAD_SILENCE: Duration = Duration::from_secs(75);
@@ -89,9 +93,9 @@ impl Handler for Proxy {
 enum Answer {
     /// A reply made here.
     Ours(Response<Full<Bytes>>),
-    /// An upstream's reply.
+    /// A backend's reply.
     Theirs {
-        response: Response<ReplyBody>,
+        response: Response<BackendBody>,
         /// Only the connection's end ends it.
         framing_unknown: bool,
         /// Towards the client, too.
@@ -127,6 +131,9 @@ impl Proxy {
         let model = chat.model.as_deref().unwrap_or("");
         let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
         let backend = self.enter(route.backend, &head, observation)?;
+        if let Some(llama) = &self.site.llamas[route.backend] {
+            return local::answer(llama, chat, head.version, observation).await;
+        }
         let alias = route.upstream_model.as_deref().filter(|alias| *alias != model);
         if let Some(alias) = alias
             && head.headers.contains_key(&headers::SIGNATURE)
@@ -275,11 +282,13 @@ fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observat
         sent,
         head: head_at,
         connect: phases,
-        reused,
+        reused: Some(reused),
+        engine: None,
     });
     // What the upstream speaks is not what the client gets: its own connection decides.
     head.version = Version::HTTP_11;
-    Answer::Theirs { response: Response::from_parts(head, body), framing_unknown, unframed, event_timeout }
+    let response = Response::from_parts(head, BackendBody::Upstream(Box::new(body)));
+    Answer::Theirs { response, framing_unknown, unframed, event_timeout }
 }
 
 fn announced_length(headers: &HeaderMap) -> Option<u64> {

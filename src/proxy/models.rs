@@ -36,6 +36,7 @@ impl Proxy {
             .router
             .named()
             .map(|route| (route.model.clone(), self.site.backends[route.backend].name.to_string()))
+            .chain(self.local())
             .collect();
         let upstreams: Vec<usize> =
             (0..self.upstreams.len()).filter(|index| self.upstreams[*index].is_some()).collect();
@@ -73,6 +74,16 @@ impl Proxy {
         let mut response = Response::new(Full::from(list.to_string()));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Answer::Ours(response))
+    }
+
+    /// Models in this process, by their own names, where a route leads to them.
+    fn local(&self) -> impl Iterator<Item = (String, String)> {
+        let routed = |(index, backend): (usize, &Backend)| {
+            let model = backend.local_model.as_deref()?;
+            let route = self.site.router.route(model)?;
+            (route.backend == index).then(|| (model.to_owned(), backend.name.to_string()))
+        };
+        self.site.backends.iter().enumerate().filter_map(routed)
     }
 
     async fn one_list(

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use hyper::http::header::HeaderValue;
 
 use super::Proxy;
 use super::failure::Refusal;
+use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
 use crate::config::{self, BackendKind, BaseUrl, Config, OpenAi};
 use crate::measure::{Listener, Meter, Objective, Setup};
@@ -19,6 +21,8 @@ pub(super) struct Backend {
     pub(super) name: Arc<str>,
     /// `None` for a backend that is no upstream.
     pub(super) base_url: Option<BaseUrl>,
+    /// The name of a model in this process: that of its directory or file. `None` for an upstream.
+    pub(super) local_model: Option<String>,
     /// `Bearer …`, replacing the client's credentials. `None` lets those pass.
     pub(super) key: Option<HeaderValue>,
     /// The longest time between two events of a stream.
@@ -26,6 +30,10 @@ pub(super) struct Backend {
     /// The longest time for a reply's head.
     pub(super) head_timeout: Duration,
 }
+
+/// How many names a model in this process may be asked for by until they are no labels any more: as many as an
+/// upstream by default.
+const LOCAL_MODELS: usize = 64;
 
 /// One configuration, ready to serve.
 pub struct Site {
@@ -36,17 +44,25 @@ pub struct Site {
     /// Names this process to those behind it, so that a request that comes back is known (RFC 9110, section 7.6.3).
     pub(super) via: HeaderValue,
     upstreams: Vec<Option<Upstream>>,
+    /// By backend index; `None` for an upstream.
+    pub(super) llamas: Vec<Option<Llama>>,
 }
 
 /// A backend that cannot be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("backend.{name}.{}: {error}", error.key())]
-pub struct BackendError {
-    /// The backend's name.
-    pub name: Arc<str>,
-    /// What is wrong with it.
-    #[source]
-    pub error: SetupError,
+pub enum BackendError {
+    /// An upstream.
+    #[error("backend.{name}.{}: {error}", error.key())]
+    Upstream {
+        /// The backend's name.
+        name: Arc<str>,
+        /// What is wrong with it.
+        #[source]
+        error: SetupError,
+    },
+    /// A model's engine got no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
 }
 
 impl Site {
@@ -64,16 +80,24 @@ impl Site {
             let names = router.names(index).map(str::to_owned).collect();
             let (ready, upstream, most) = match &backend.kind {
                 BackendKind::OpenAi(openai) => {
-                    let upstream = Upstream::new(openai).map_err(|error| BackendError { name: name.clone(), error })?;
+                    let upstream =
+                        Upstream::new(openai).map_err(|error| BackendError::Upstream { name: name.clone(), error })?;
                     let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
                     let base_url = Some(openai.base_url.clone());
                     let &OpenAi { event_timeout, head_timeout, max_models, .. } = openai;
-                    let backend = Backend { name: name.clone(), base_url, key, event_timeout, head_timeout };
+                    let backend =
+                        Backend { name: name.clone(), base_url, local_model: None, key, event_timeout, head_timeout };
                     (backend, Some(upstream), max_models)
                 }
-                BackendKind::Llama(_) => {
+                BackendKind::Llama(llama) => {
                     let (name, head_timeout) = (name.clone(), Duration::MAX);
-                    (Backend { name, base_url: None, key: None, event_timeout: None, head_timeout }, None, 0)
+                    let local_model = llama.model.as_path().file_name().map(|name| {
+                        let name = name.to_string_lossy();
+                        name.strip_suffix(".gguf").unwrap_or(&name).to_owned()
+                    });
+                    let backend =
+                        Backend { name, base_url: None, local_model, key: None, event_timeout: None, head_timeout };
+                    (backend, None, LOCAL_MODELS)
                 }
             };
             labels.push((name.clone(), most, names));
@@ -83,7 +107,24 @@ impl Site {
         let objective = |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
         let setup = Setup { backends: labels, objectives: config.slos.iter().map(objective).collect() };
         let meter = Arc::new(Meter::new(setup, listeners));
-        Ok(Self { server: config.server.clone(), router, backends, meter, via: via(), upstreams })
+        let llama = |backend: &config::Backend| match &backend.kind {
+            BackendKind::OpenAi(_) => Ok(None),
+            BackendKind::Llama(llama) => start(&backend.name, llama, &meter).map(Some),
+        };
+        let llamas = config.backends.iter().map(llama).collect::<Result<_, _>>()?;
+        Ok(Self { server: config.server.clone(), router, backends, meter, via: via(), upstreams, llamas })
+    }
+
+    /// The models in this process, loading or loaded.
+    pub fn llamas(&self) -> impl Iterator<Item = &Llama> {
+        self.llamas.iter().flatten()
+    }
+
+    /// Puts `llama` in the place of the one of its name.
+    #[cfg(test)]
+    pub(crate) fn replace_llama(&mut self, llama: Llama) {
+        let place = self.llamas.iter_mut().flatten().find(|known| known.name() == llama.name());
+        *place.expect("a backend of this name") = llama;
     }
 
     /// The metrics.
@@ -101,6 +142,18 @@ impl Site {
         let routes = self.router.routes().map(|route| route.model.clone()).collect();
         Refusal::NoRoute { model: model.to_owned(), routes }
     }
+}
+
+/// Starts to load a model; its steps go to the metrics.
+fn start(name: &Arc<str>, config: &config::Llama, meter: &Meter) -> io::Result<Llama> {
+    let mut engine = meter.engine(name);
+    let on_step = Box::new(move |step: Step| {
+        if step.sequences > 0 {
+            engine.step(step.sequences, step.prefill_tokens, step.took);
+        }
+        engine.occupied(step.slots, step.waiting);
+    });
+    Llama::start(name, config, on_step)
 }
 
 fn via() -> HeaderValue {

@@ -21,6 +21,6 @@ if ! cmp --silent "$wanted" "$venv/installed.txt"; then
     cp "$wanted" "$venv/installed.txt"
 fi
 
-for script in openai_python.py cancel.py; do
+for script in openai_python.py cancel.py llama.py; do
     "$venv/bin/python" "tests/clients/$script" "$binary"
 done

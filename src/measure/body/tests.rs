@@ -62,7 +62,8 @@ fn observation() -> (Observation, Told) {
         sent: Some(now),
         head: now,
         connect: ConnectPhases::default(),
-        reused: false,
+        reused: Some(false),
+        engine: None,
     });
     (observation, told)
 }

@@ -54,6 +54,30 @@ impl LedgerFamilies {
     }
 }
 
+/// The metrics about engines in this process.
+pub(super) struct EngineFamilies {
+    pub(super) step: HistogramVec,
+    pub(super) batch: HistogramVec,
+    pub(super) prefill: IntCounterVec,
+    pub(super) slots: IntGaugeVec,
+    pub(super) waiting: IntGaugeVec,
+}
+
+impl EngineFamilies {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let build = Build(registry);
+        let backend = ["backend"];
+        let batch: Vec<f64> = (0..=8).map(|power| f64::from(1_u32 << power)).collect();
+        Self {
+            step: build.histogram("engine_step_seconds", "One step of an engine, sampling included.", &backend, GAPS),
+            batch: build.histogram("engine_batch_size", "Sequences in one step of an engine.", &backend, &batch),
+            prefill: build.counter("engine_prefill_tokens_total", "Prompt tokens an engine has computed.", &backend),
+            slots: build.gauge("engine_kv_slots_in_use", "K/V slots of an engine that hold a sequence.", &backend),
+            waiting: build.gauge("engine_queue_length", "Choices that wait for a K/V slot of an engine.", &backend),
+        }
+    }
+}
+
 /// All other metrics.
 pub(super) struct Families {
     pub(super) slo: IntCounterVec,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use prometheus::{Registry, TextEncoder};
 
+mod engine;
 mod families;
 mod finished;
 mod ledger;
@@ -15,7 +16,8 @@ mod own_error;
 mod series;
 
 use super::exchange::Exchange;
-use families::Families;
+pub use engine::EngineMeter;
+use families::{EngineFamilies, Families};
 use ledger::Ledger;
 use ledger::NONE;
 use models::{Label, Models};
@@ -52,6 +54,7 @@ pub type Listener = Box<dyn Fn(&Exchange) + Send + Sync>;
 pub struct Meter {
     registry: Registry,
     families: Arc<Families>,
+    engines: Arc<EngineFamilies>,
     ledger: Ledger,
     models: Models,
     objectives: Vec<Objective>,
@@ -69,6 +72,7 @@ impl Meter {
         let registry = Registry::new();
         Self {
             families: Arc::new(Families::new(&registry)),
+            engines: Arc::new(EngineFamilies::new(&registry)),
             registry,
             ledger: Ledger::new(),
             models: Models::new(setup.backends),
@@ -91,6 +95,11 @@ impl Meter {
 
     pub(super) fn is_cutting_off(&self) -> bool {
         self.cutting_off.load(Relaxed)
+    }
+
+    /// The metrics of the engine behind `backend`.
+    pub fn engine(&self, backend: &Arc<str>) -> EngineMeter {
+        EngineMeter::new(self.engines.clone(), backend.clone())
     }
 
     /// Everything, in Prometheus' text format 0.0.4.

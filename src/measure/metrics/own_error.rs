@@ -25,11 +25,13 @@ pub(in crate::measure) struct OwnError {
     events_per_read: Option<LocalHistogram>,
     events: u64,
     reads: u32,
+    /// An engine in this process made the events: there was no read, and their instants are its own.
+    engine: bool,
 }
 
 impl OwnError {
-    pub(in crate::measure) fn new(series: Arc<Series>) -> Self {
-        Self { series, dwell: None, events_per_read: None, events: 0, reads: 0 }
+    pub(in crate::measure) fn new(series: Arc<Series>, engine: bool) -> Self {
+        Self { series, dwell: None, events_per_read: None, events: 0, reads: 0, engine }
     }
 
     /// The time `events` events of one frame spent here.
@@ -42,7 +44,9 @@ impl OwnError {
 
     /// What one read brought.
     pub(in crate::measure) fn read(&mut self, read: ReadSummary) {
-        local(&mut self.events_per_read, || self.series.events_per_read()).observe(f64::from(read.events));
+        if !self.engine {
+            local(&mut self.events_per_read, || self.series.events_per_read()).observe(f64::from(read.events));
+        }
         self.events += u64::from(read.events);
         self.reads += 1;
         if self.reads == BATCH {
@@ -56,7 +60,7 @@ impl OwnError {
             histogram.flush();
         }
         if self.events > 0 {
-            self.series.user_timestamps().inc_by(std::mem::take(&mut self.events));
+            self.series.timestamps(self.engine).inc_by(std::mem::take(&mut self.events));
         }
     }
 }

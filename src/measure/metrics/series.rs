@@ -23,7 +23,7 @@ pub(in crate::measure) struct Series {
     token_events: OnceLock<IntCounter>,
     dwell: OnceLock<Histogram>,
     events_per_read: OnceLock<Histogram>,
-    user_timestamps: OnceLock<IntCounter>,
+    timestamps: OnceLock<IntCounter>,
     durations: [OnceLock<Histogram>; 3],
     phases: [OnceLock<Histogram>; Phase::COUNT],
     output_tokens: [OnceLock<Histogram>; 3],
@@ -68,7 +68,7 @@ impl Series {
             token_events: OnceLock::new(),
             dwell: OnceLock::new(),
             events_per_read: OnceLock::new(),
-            user_timestamps: OnceLock::new(),
+            timestamps: OnceLock::new(),
             durations: Default::default(),
             phases: Default::default(),
             output_tokens: Default::default(),
@@ -123,9 +123,11 @@ impl Series {
         self.events_per_read.get_or_init(made)
     }
 
-    /// Events whose instant was read after their read returned.
-    pub(super) fn user_timestamps(&self) -> &IntCounter {
-        self.user_timestamps.get_or_init(|| self.families.timestamps.with_label_values(&["user"]))
+    /// Events by where their instant comes from: an engine's own, or read after their read returned.
+    pub(super) fn timestamps(&self, engine: bool) -> &IntCounter {
+        // A backend is one or the other, so one cell serves.
+        let source = if engine { "engine" } else { "user" };
+        self.timestamps.get_or_init(|| self.families.timestamps.with_label_values(&[source]))
     }
 
     /// Durations of requests that asked for a stream, for none, or for nothing that is known.

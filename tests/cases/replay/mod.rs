@@ -195,7 +195,8 @@ impl Case {
             sent: Some(accepted + Duration::from_millis(3)),
             head,
             connect: ConnectPhases::default(),
-            reused: false,
+            reused: Some(false),
+            engine: None,
         });
         let knows_length = replay.pace == Pace::Hasty && self.end == End::Whole && !self.close_delimited;
         let scripted = Scripted::new(body, replay, head, self.end, knows_length);

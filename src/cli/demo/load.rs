@@ -1,0 +1,109 @@
+//! The demo's requests: some at once, several rounds, warmed up first.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Method, Request};
+use serde_json::json;
+
+use super::plain_http;
+use crate::backend::upstream::{RequestBody, Upstream};
+use crate::cli::Failed;
+use crate::config::OpenAi;
+use crate::measure::{Exchange, Listener};
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    /// Requests sent at once.
+    pub(super) concurrency: usize,
+    /// Requests for each of them, one after the other.
+    pub(super) rounds: usize,
+    /// The most output tokens of a reply.
+    pub(super) max_tokens: u32,
+}
+
+/// The exchanges the proxy has finished since they were last taken.
+#[derive(Clone, Default)]
+pub(super) struct Seen(Arc<Mutex<Vec<Exchange>>>);
+
+impl Seen {
+    pub(super) fn listener(&self) -> Listener {
+        let seen = self.0.clone();
+        Box::new(move |exchange| seen.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone()))
+    }
+
+    fn take(&self) -> Vec<Exchange> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Runs one level, warm-up first, and returns what the proxy made of it and how long it took.
+pub(super) async fn level(
+    proxy: SocketAddr,
+    model: &str,
+    level: Level,
+    seen: &Seen,
+) -> Result<(Vec<Exchange>, Duration), Failed> {
+    let client = Arc::new(Upstream::new(&OpenAi::new(plain_http(proxy))).map_err(Failed::running)?);
+    wave(&client, model, level).await?;
+    collect(seen, level.concurrency).await?;
+    let began = Instant::now();
+    for _ in 0..level.rounds {
+        wave(&client, model, level).await?;
+    }
+    let took = began.elapsed();
+    Ok((collect(seen, level.rounds * level.concurrency).await?, took))
+}
+
+/// Sends as many requests at once as the level says, and reads every reply to its end.
+async fn wave(client: &Arc<Upstream>, model: &str, level: Level) -> Result<(), Failed> {
+    let mut streams = tokio::task::JoinSet::new();
+    for _ in 0..level.concurrency {
+        let client = client.clone();
+        let request = request(model, level.max_tokens);
+        streams.spawn(async move {
+            let reply = client.send(request).await.map_err(Failed::running)?;
+            let status = reply.head.status;
+            reply.body.collect().await.map_err(Failed::running)?;
+            if status.is_success() { Ok(()) } else { Err(Failed::running(format!("the proxy answered {status}"))) }
+        });
+    }
+    while let Some(stream) = streams.join_next().await {
+        stream.map_err(Failed::running)??;
+    }
+    Ok(())
+}
+
+fn request(model: &str, max_tokens: u32) -> Request<RequestBody> {
+    let body = json!({
+        "model": model,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": "Tell me of rivers, and how their flow is measured."}],
+    });
+    let mut request = Request::new(Either::Left(Full::new(Bytes::from(body.to_string()))));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = hyper::Uri::from_static("/v1/chat/completions");
+    request.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
+    request
+}
+
+/// Waits for the proxy to have finished with `count` exchanges, which it does right after the client has.
+async fn collect(seen: &Seen, count: usize) -> Result<Vec<Exchange>, Failed> {
+    let mut exchanges = Vec::new();
+    for _ in 0..500 {
+        exchanges.extend(seen.take());
+        if exchanges.len() >= count {
+            return Ok(exchanges);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Err(Failed::running(format!("the proxy finished {} of {count} requests", exchanges.len())))
+}

@@ -1,0 +1,44 @@
+//! A chat completion answered by a model in this process.
+
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, Version};
+
+use super::Answer;
+use super::failure::Refusal;
+use super::reply::BackendBody;
+use super::request::ChatRequest;
+use crate::backend::llama::{Llama, Reply};
+use crate::clock::Stamped;
+use crate::measure::{Answered, Content, Framing, Observation};
+use crate::transport::ConnectPhases;
+
+/// Asks `llama`, and tells the observation what to expect of its reply.
+pub(super) async fn answer(
+    llama: &Llama,
+    chat: ChatRequest,
+    version: Version,
+    observation: &mut Observation,
+) -> Result<Answer, Refusal> {
+    let Reply { stream, body, sent, head_at } = llama.chat(chat.into_body(None)).await.map_err(|(refused, sent)| {
+        observation.unanswered(Some(sent), ConnectPhases::default());
+        Refusal::Llama { backend: llama.name().to_string(), refused }
+    })?;
+    let unframed = stream && version == Version::HTTP_10;
+    observation.answered(Answered {
+        status: 200,
+        content: if stream { Content::Events } else { Content::Unlabelled },
+        framing: if stream && !unframed { Framing::Chunked } else { Framing::Identity },
+        sent: Some(sent),
+        head: head_at,
+        connect: ConnectPhases::default(),
+        reused: None,
+        engine: body.engine(),
+    });
+    let mut response = Response::new(BackendBody::Llama(body));
+    let kind = if stream { "text/event-stream; charset=utf-8" } else { "application/json" };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if stream {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    }
+    Ok(Answer::Theirs { response, framing_unknown: false, unframed, event_timeout: None })
+}

@@ -1,0 +1,60 @@
+//! A backend's reply body, whichever kind of backend it comes from.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use crate::backend::{llama, upstream};
+use crate::clock::{EngineReport, ReadStamp, Stamped};
+
+/// A backend's reply body.
+pub enum BackendBody {
+    /// From an upstream's connection.
+    Upstream(Box<upstream::ReplyBody>),
+    /// From an engine in this process.
+    Llama(llama::ReplyBody),
+}
+
+impl Body for BackendBody {
+    type Data = Bytes;
+    type Error = upstream::Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, upstream::Broken>>> {
+        match self.get_mut() {
+            Self::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Self::Llama(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.is_end_stream(),
+            Self::Llama(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Upstream(body) => body.size_hint(),
+            Self::Llama(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Stamped for BackendBody {
+    fn stamp(&self) -> Option<ReadStamp> {
+        match self {
+            Self::Upstream(body) => body.stamp(),
+            Self::Llama(body) => body.stamp(),
+        }
+    }
+
+    fn engine(&self) -> Option<EngineReport> {
+        match self {
+            Self::Upstream(body) => body.engine(),
+            Self::Llama(body) => body.engine(),
+        }
+    }
+}
