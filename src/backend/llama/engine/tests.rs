@@ -179,17 +179,7 @@ fn ask(prompt: Vec<u32>, max_tokens: usize) -> Ask {
 }
 
 fn greedy() -> Sampling {
-    Sampling {
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: None,
-        min_p: 0.0,
-        seed: None,
-        frequency_penalty: 0.0,
-        presence_penalty: 0.0,
-        logit_bias: Vec::new(),
-        top_logprobs: None,
-    }
+    Sampling { temperature: 0.0, ..Sampling::default() }
 }
 
 type Outputs = tokio::sync::mpsc::Receiver<Output>;
