@@ -33,7 +33,7 @@ impl Admin {
 impl Handler for Admin {
     type Body = Full<Bytes>;
 
-    async fn handle(&self, request: Request<Incoming>, _: &Arc<Client>) -> Response<Full<Bytes>> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<Client>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "the admin listener only answers GET and HEAD\n".to_owned());
         }

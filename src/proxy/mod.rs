@@ -48,39 +48,16 @@ pub struct Proxy {
 impl Handler for Proxy {
     type Body = ProxyBody;
 
-    async fn handle(&self, request: Request<Incoming>, client: &Arc<Client>) -> Response<ProxyBody> {
-        let accepted = last_read(client);
-        let path = request.uri().path().to_owned();
-        let target = classify(&path);
-        let measured = target.operation == Operation::Chat && request.method() == Method::POST;
-        let (head, body) = request.into_parts();
-        let body = Upload::new(&head.headers, body);
-        let request = Request::from_parts(head, body);
+    fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: Arc<Client>,
+    ) -> impl Future<Output = Response<ProxyBody>> + Send + 'static {
+        let operation = classify(request.uri().path()).operation;
+        let measured = operation == Operation::Chat && request.method() == Method::POST;
         let meter = self.site.meter.clone();
-        let mut observation = Observation::begin(meter, target.operation.label(), accepted, measured);
-        let answered = match (target.operation, request.method()) {
-            _ if measured => self.chat(&target, request, client, &mut observation).await,
-            (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
-            (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
-            (_, &Method::TRACE) => Err(Refusal::Trace),
-            _ => self.pass(&target, request, &mut observation).await,
-        };
-        match answered {
-            Ok(Answer::Ours(response)) => {
-                observation.finish_whole(response.status().as_u16());
-                response.map(Either::Left)
-            }
-            Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout }) => response.map(|body| {
-                let body = ObservedBody::new(body, observation, Some(&client.io), framing_unknown);
-                let reset = unframed.then(|| client.io.clone());
-                Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset))
-            }),
-            Err(refusal) => {
-                let response = refusal.response();
-                observation.end_with(refusal.outcome(), response.status().as_u16());
-                response.map(Either::Left)
-            }
-        }
+        let observation = Observation::begin(meter, operation.label(), last_read(&client), measured);
+        async move { self.answer(request, &client, observation).await }
     }
 
     fn cutting_off(&self) {
@@ -106,6 +83,42 @@ enum Answer {
 }
 
 impl Proxy {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        client: &Arc<Client>,
+        mut observation: Observation,
+    ) -> Response<ProxyBody> {
+        let path = request.uri().path().to_owned();
+        let target = classify(&path);
+        let (head, body) = request.into_parts();
+        let body = Upload::new(&head.headers, body);
+        let request = Request::from_parts(head, body);
+        let answered = match (target.operation, request.method()) {
+            (Operation::Chat, &Method::POST) => self.chat(&target, request, client, &mut observation).await,
+            (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
+            (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
+            (_, &Method::TRACE) => Err(Refusal::Trace),
+            _ => self.pass(&target, request, &mut observation).await,
+        };
+        match answered {
+            Ok(Answer::Ours(response)) => {
+                observation.finish_whole(response.status().as_u16());
+                response.map(Either::Left)
+            }
+            Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout }) => response.map(|body| {
+                let body = ObservedBody::new(body, observation, Some(&client.io), framing_unknown);
+                let reset = unframed.then(|| client.io.clone());
+                Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset))
+            }),
+            Err(refusal) => {
+                let response = refusal.response();
+                observation.end_with(refusal.outcome(), response.status().as_u16());
+                response.map(Either::Left)
+            }
+        }
+    }
+
     /// A chat completion: measured.
     async fn chat(
         &self,

@@ -43,12 +43,13 @@ pub trait Handler: Send + Sync + 'static {
     /// The response's body. An error in it ends the client's connection abruptly, with no clean end of the body.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers `request`. The future is dropped when the client goes away before the answer's head is ready.
+    /// Answers `request`. The future is dropped when the client goes away before the answer's head is ready, be it before
+    /// its first poll: what must happen for every request happens in this call.
     fn handle(
-        &self,
+        self: Arc<Self>,
         request: Request<Incoming>,
-        client: &Arc<Client>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
+        client: Arc<Client>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
 
     /// The time to drain is over: connections that are still open are about to be cut off.
     fn cutting_off(&self) {}
@@ -139,9 +140,8 @@ async fn connection<H: Handler>(
     let transport = Transport::tcp(socket);
     let client = Arc::new(Client { peer, io: transport.io().clone() });
     let service = service_fn(move |request| {
-        let handler = handler.clone();
-        let client = client.clone();
-        async move { Ok::<_, Infallible>(handler.handle(request, &client).await) }
+        let answer = handler.clone().handle(request, client.clone());
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut connection = pin!(
         http1::Builder::new()

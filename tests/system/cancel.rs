@@ -52,6 +52,27 @@ fn a_client_that_leaves_before_the_first_token_closes_the_upstream() {
     assert!(!scrape.text.contains("time_to_first_token_seconds"), "{}", scrape.text);
 }
 
+/// Its end can be read together with its request, before the request's handling is first polled.
+#[test]
+fn a_client_that_leaves_at_once_is_counted() {
+    const EACH: usize = 50;
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), "");
+    let requests = [request("GET", "/v1/models", &[]), request("DELETE", "/v1/files/f", &[]), chat("tokens=1")];
+    for asking in &requests {
+        for _ in 0..EACH {
+            proxy.client().send(asking);
+        }
+    }
+    let all = EACH * requests.len();
+    let scrape = eventually("every request is counted", || {
+        let scrape = proxy.scrape();
+        scrape.assert_balanced();
+        (scrape.sum("requests_total", &[]) == all as f64).then_some(scrape)
+    });
+    assert!(scrape.is_idle(), "{}", scrape.text);
+}
+
 #[test]
 fn a_client_that_leaves_mid_stream_keeps_what_was_measured() {
     let sim = sim();

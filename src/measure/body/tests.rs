@@ -151,7 +151,7 @@ struct Fragile {
 impl Handler for Faulty {
     type Body = ObservedBody<Fragile>;
 
-    async fn handle(&self, _: Request<Incoming>, client: &Arc<Client>) -> Response<Self::Body> {
+    async fn handle(self: Arc<Self>, _: Request<Incoming>, client: Arc<Client>) -> Response<Self::Body> {
         let (observation, told) = observation();
         *self.told.lock().unwrap() = told;
         let watch: Arc<Mutex<Option<Arc<Watch>>>> = Arc::default();
