@@ -9,6 +9,7 @@ use super::anomaly::Anomalies;
 use super::intervals::OutputTokens;
 use super::outcome::Outcome;
 use super::timeline::Marks;
+use super::track::Track;
 use crate::transport::ConnectPhases;
 use crate::wire::Usage;
 
@@ -51,6 +52,8 @@ pub struct Exchange {
     pub choices: usize,
     /// The longest inter-token latency. `None` without one, or when one is unknown.
     pub stall: Option<Duration>,
+    /// The token events one by one.
+    pub track: Track,
     /// What looked wrong.
     pub anomalies: Anomalies,
     /// Names the experiment it belongs to (`x-streamgauge-tag`).

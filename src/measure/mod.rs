@@ -15,7 +15,9 @@ mod metrics;
 mod observation;
 mod outcome;
 mod reader;
+mod recent;
 pub mod timeline;
+mod track;
 
 pub use anomaly::{Anomalies, Anomaly};
 pub use body::{CutOff, IntoFault, ObservedBody};
@@ -25,3 +27,5 @@ pub use metrics::{EngineMeter, Listener, Meter, Objective, Setup};
 pub use observation::{Answered, Asked, Observation};
 pub use outcome::{Ending, Fault, Outcome, Said, decide};
 pub use reader::{CAP, Content};
+pub use recent::{Recent, Row, SLOT, SLOTS, Summary, WINDOW, WindowNow};
+pub use track::{Tick, Track};

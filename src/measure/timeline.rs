@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::intervals::Reasoning;
+use super::track::{Tick, Track};
 use crate::clock::{EngineReport, ReadStamp};
 use crate::wire::{Choice, Meaning, Usage};
 
@@ -139,6 +140,8 @@ pub struct Timeline {
     pub last_event: Option<Instant>,
     /// The longest gap. `None` below two token events of one choice.
     pub longest_gap: Option<Duration>,
+    /// The token events one by one.
+    pub track: Track,
     lines: SmallVec<[Line; 1]>,
     /// Choices fed by token events: one that feeds two counts two.
     feeds: u64,
@@ -165,6 +168,7 @@ impl Timeline {
             saw_reasoning: false,
             last_event: None,
             longest_gap: None,
+            track: Track::default(),
             lines: SmallVec::new(),
             feeds: 0,
             blind: false,
@@ -242,6 +246,7 @@ impl Timeline {
                 last.shared = shared;
             }
         }
+        self.track.read_over(shared);
         *events = 0;
         *token_events = 0;
         Some(summary)
@@ -332,17 +337,25 @@ impl Timeline {
                 self.marks.first_answer.get_or_insert(at);
             }
             let Some(line) = self.line(choice.index) else { continue };
-            if let Some(before) = line.last.replace(Last { at, read: stamp.number, shared: false }) {
-                let known = choice.tokens.map(u64::from).or(by_usage);
-                self.gap(before, stamp, known);
-            }
+            let before = line.last.replace(Last { at, read: stamp.number, shared: false });
+            let known = choice.tokens.map(u64::from).or(by_usage);
+            let gap_tokens = before.and_then(|before| self.gap(before, stamp, known));
+            self.track.push(Tick {
+                at: at.saturating_duration_since(self.marks.accepted),
+                choice: choice.index,
+                tokens: gap_tokens.unwrap_or(1),
+                reasoning: choice.reasoning && !choice.answer,
+                coalesced: false,
+                has_gap: gap_tokens.is_some(),
+            });
         }
     }
 
-    fn gap(&mut self, before: Last, stamp: ReadStamp, known: Option<u64>) {
+    /// A gap ends here. Returns by how many tokens it is divided, or `None` when there is none.
+    fn gap(&mut self, before: Last, stamp: ReadStamp, known: Option<u64>) -> Option<u32> {
         let Some(time) = stamp.at.checked_duration_since(before.at) else {
             self.anomalies.add(Anomaly::Clock);
-            return;
+            return None;
         };
         let tokens = match known {
             Some(tokens) if tokens > MOST_TOKENS_PER_EVENT => {
@@ -356,6 +369,7 @@ impl Timeline {
         let before_shared = before.shared || before.read == stamp.number;
         self.longest_gap = self.longest_gap.max(Some(time / tokens));
         self.read.gaps.push((Gap { time, tokens, exact: false }, before_shared));
+        Some(tokens)
     }
 
     /// How many tokens this event brought, where every event carries the running count and one choice is streamed.

@@ -42,9 +42,11 @@ impl Fed {
 
     fn over(&mut self) -> Option<ReadSummary> {
         let gaps = &mut self.gaps;
-        self.timeline.read_over(|gap| {
-            gaps.push((u64::try_from(gap.time.as_millis()).unwrap(), gap.tokens, gap.exact));
-        })
+        let told = |gap: Gap| (u64::try_from(gap.time.as_millis()).unwrap(), gap.tokens, gap.exact);
+        let summary = self.timeline.read_over(|gap| gaps.push(told(gap)));
+        // What is kept of the token events says the same.
+        assert_eq!(self.timeline.track.gaps().map(told).collect::<Vec<_>>(), *gaps);
+        summary
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::http::header::HeaderValue;
 
@@ -13,7 +13,7 @@ use super::failure::Refusal;
 use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
 use crate::config::{self, BackendKind, BaseUrl, Config, OpenAi};
-use crate::measure::{Listener, Meter, Objective, Setup};
+use crate::measure::{Listener, Meter, Objective, Recent, Setup};
 use crate::route::Router;
 
 /// A backend as requests need to know it.
@@ -41,6 +41,7 @@ pub struct Site {
     pub(super) router: Router,
     pub(super) backends: Vec<Backend>,
     pub(super) meter: Arc<Meter>,
+    recent: Arc<Recent>,
     /// Names this process to those behind it, so that a request that comes back is known (RFC 9110, section 7.6.3).
     pub(super) via: HeaderValue,
     upstreams: Vec<Option<Upstream>>,
@@ -70,7 +71,7 @@ impl Site {
     ///
     /// # Errors
     /// The first backend that cannot be set up.
-    pub fn new(config: &Config, listeners: Vec<Listener>) -> Result<Self, BackendError> {
+    pub fn new(config: &Config, mut listeners: Vec<Listener>) -> Result<Self, BackendError> {
         let router = Router::new(config);
         let mut backends = Vec::new();
         let mut upstreams = Vec::new();
@@ -106,13 +107,15 @@ impl Site {
         }
         let objective = |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
         let setup = Setup { backends: labels, objectives: config.slos.iter().map(objective).collect() };
+        let recent = Arc::new(Recent::new(backends.iter().map(|backend| backend.name.clone()), Instant::now()));
+        listeners.push(recent.listener());
         let meter = Arc::new(Meter::new(setup, listeners));
         let llama = |backend: &config::Backend| match &backend.kind {
             BackendKind::OpenAi(_) => Ok(None),
             BackendKind::Llama(llama) => start(&backend.name, llama, &meter).map(Some),
         };
         let llamas = config.backends.iter().map(llama).collect::<Result<_, _>>()?;
-        Ok(Self { server: config.server.clone(), router, backends, meter, via: via(), upstreams, llamas })
+        Ok(Self { server: config.server.clone(), router, backends, meter, recent, via: via(), upstreams, llamas })
     }
 
     /// The models in this process, loading or loaded.
@@ -130,6 +133,16 @@ impl Site {
     /// The metrics.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
+    }
+
+    /// The last exchanges, and the last minutes of each backend.
+    pub fn recent(&self) -> &Arc<Recent> {
+        &self.recent
+    }
+
+    /// Each backend's kind, in the order of the configuration.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.llamas.iter().map(|llama| if llama.is_some() { "llama" } else { "openai" })
     }
 
     /// A handler for one more thread.

@@ -156,16 +156,18 @@ impl<S: Read + Write> Client<S> {
     }
 
     fn chunks(&mut self, body: &mut Vec<u8>) -> io::Result<()> {
-        loop {
-            let size = self.until(b"\r\n")?;
-            let size = std::str::from_utf8(&size).expect("text").trim();
-            let size = usize::from_str_radix(size, 16).expect("a chunk size");
-            self.exactly(size, body)?;
-            assert_eq!(self.until(b"\r\n")?, b"\r\n", "a chunk ends where it says");
-            if size == 0 {
-                return Ok(());
-            }
-        }
+        while self.chunk(body)? {}
+        Ok(())
+    }
+
+    /// Reads one chunk of a body. Returns whether it was not the last.
+    pub(crate) fn chunk(&mut self, body: &mut Vec<u8>) -> io::Result<bool> {
+        let size = self.until(b"\r\n")?;
+        let size = std::str::from_utf8(&size).expect("text").trim();
+        let size = usize::from_str_radix(size, 16).expect("a chunk size");
+        self.exactly(size, body)?;
+        assert_eq!(self.until(b"\r\n")?, b"\r\n", "a chunk ends where it says");
+        Ok(size > 0)
     }
 
     fn until_closed(&mut self, body: &mut Vec<u8>) -> io::Result<()> {

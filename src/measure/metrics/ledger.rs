@@ -6,7 +6,8 @@
 use std::sync::{PoisonError, RwLock};
 
 use prometheus::Registry;
-use prometheus::proto::MetricFamily;
+use prometheus::core::Collector;
+use prometheus::proto::{Metric, MetricFamily};
 
 use super::families::LedgerFamilies;
 
@@ -61,6 +62,15 @@ impl Ledger {
             families.in_flight.with_label_values(&[backend, operation]).dec();
             families.requests.with_label_values(&[backend, model, operation, outcome, status, stream]).inc();
         });
+    }
+
+    /// Requests that go to `backend` and are not over.
+    pub(super) fn in_flight(&self, backend: &str) -> i64 {
+        let families = self.families.in_flight.collect();
+        let of_backend = |metric: &&Metric| metric.get_label().iter().any(|label| label.value() == backend);
+        let all = families.iter().flat_map(MetricFamily::get_metric);
+        #[allow(clippy::cast_possible_truncation)] // a small whole number
+        all.filter(of_backend).map(|metric| metric.get_gauge().get_value() as i64).sum()
     }
 
     pub(super) fn gather(&self) -> Vec<MetricFamily> {

@@ -88,6 +88,11 @@ impl Meter {
         &self.ledger
     }
 
+    /// Requests that go to `backend` and are not over.
+    pub fn in_flight(&self, backend: &str) -> i64 {
+        self.ledger.in_flight(backend)
+    }
+
     /// From now on a reply that is dropped was cut off by the shutdown, not by its client.
     pub fn cut_off(&self) {
         self.cutting_off.store(true, Relaxed);

@@ -29,6 +29,7 @@ impl Observation {
             let requested = asked.as_ref().and_then(|asked| asked.model.as_deref());
             self.meter.model_label(self.backend.as_ref(), requested, false)
         });
+        let track = std::mem::take(&mut self.timeline.track);
         let timeline = &self.timeline;
         let counted = timeline.counted_from_events();
         // An engine has counted, also where its reply does not say so.
@@ -51,6 +52,7 @@ impl Observation {
             token_events: timeline.token_events,
             choices: timeline.choices(),
             stall: timeline.stall(),
+            track,
             anomalies: timeline.anomalies,
             model_requested: asked.as_ref().and_then(|asked| asked.model.clone()).map(cropped),
             tag: asked.and_then(|asked| asked.tag).map(cropped),

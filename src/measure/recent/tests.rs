@@ -1,0 +1,154 @@
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::clock::from_monotonic_ns;
+use crate::measure::intervals::{OutputTokens, Source};
+use crate::measure::timeline::Marks;
+use crate::measure::track::{CAPACITY, Tick, Track};
+use crate::measure::{Anomalies, Outcome};
+use crate::transport::ConnectPhases;
+
+fn at(ms: u64) -> Instant {
+    from_monotonic_ns(1_000_000_000_000 + ms * 1_000_000)
+}
+
+/// A stream that began at `began` ms: first token after `ttft` ms, then as many more, each `itl` ms later.
+fn stream(began: u64, ttft: u64, itl: u64, more: u64) -> Exchange {
+    let mut track = Track::default();
+    for number in 0..=more {
+        let at = Duration::from_millis(ttft + number * itl);
+        let tick = Tick { at, choice: 0, tokens: 1, reasoning: false, coalesced: false, has_gap: number > 0 };
+        track.push(tick);
+        track.read_over(false);
+    }
+    let (first, last) = (at(began + ttft), at(began + ttft + itl * more));
+    Exchange {
+        ended: SystemTime::now(),
+        operation: "chat",
+        backend: Some("up".into()),
+        model: "m".into(),
+        model_requested: Some("m".into()),
+        model_served: None,
+        stream: Some(true),
+        measured: true,
+        outcome: Outcome::Ok,
+        status: Some(200),
+        marks: Marks {
+            sent: Some(at(began)),
+            first_event: Some(first),
+            first_token: Some(first),
+            last_token: Some(last),
+            first_token_written: Some(first),
+            last_token_written: Some(last),
+            end: Some(last),
+            ..Marks::new(at(began))
+        },
+        connect: ConnectPhases::default(),
+        reused: Some(true),
+        usage: None,
+        output: Some(OutputTokens { count: more + 1, source: Source::Events }),
+        token_events: more + 1,
+        choices: 1,
+        stall: Some(Duration::from_millis(itl)),
+        track,
+        anomalies: Anomalies::default(),
+        tag: None,
+    }
+}
+
+fn recent() -> Recent {
+    Recent::new(["up".into(), "idle".into()], at(0))
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() <= expected * 0.01, "{found} instead of {expected}");
+}
+
+#[test]
+fn percentiles_cover_the_last_minute_and_their_course_the_minutes_before() {
+    let recent = recent();
+    for number in 0..100 {
+        // Within the first slot: TTFT 10 to 1,000 ms, and ITL 20 ms.
+        recent.finished(&stream(number, 10 * (number + 1), 20, 10));
+    }
+    let [(name, up), (_, idle)] = &recent.windows(at(4_000))[..] else { panic!("two backends") };
+    assert_eq!((&**name, up.requests, up.ok, up.cancels), ("up", 100, 100, 0));
+    let [ttft, itl, tpot, tgs] = up.now.each_ref().map(|summary| summary.as_ref().unwrap());
+    assert_eq!([ttft.count, itl.count, tpot.count, tgs.count], [100, 1000, 100, 100]);
+    for (found, expected) in
+        [(ttft.p50, 500.0), (ttft.p95, 950.0), (ttft.p99, 990.0), (itl.p99, 20.0), (tpot.p50, 20.0)]
+    {
+        near(found, expected);
+    }
+    // 11 tokens in 500 + 200 ms.
+    near(tgs.p50, 11.0 / 0.710);
+    assert!(up.course.iter().flatten().all(Option::is_none), "the slot is not over");
+    assert!(idle.requests == 0 && idle.now.iter().all(Option::is_none));
+
+    let later = &recent.windows(at(12_000))[0].1;
+    assert_eq!(later.now[0].as_ref(), Some(ttft));
+    let [median, p95] = later.course[0][SLOTS - 2].unwrap();
+    near(median, 500.0);
+    near(p95, 950.0);
+    assert!(later.course[0][SLOTS - 1].is_none() && later.course[0].len() == SLOTS);
+
+    let hour = &recent.windows(at(3_600_000))[0].1;
+    assert!(hour.requests == 0 && hour.now.iter().all(Option::is_none));
+    assert!(hour.course.iter().flatten().all(Option::is_none));
+}
+
+#[test]
+fn a_slot_leaves_the_window_after_a_minute() {
+    let recent = recent();
+    recent.finished(&stream(1_000, 10, 1, 1));
+    recent.finished(&stream(30_000, 10, 1, 1));
+    for (now, requests) in [(54_999, 2), (60_001, 1), (89_999, 1), (90_001, 0)] {
+        assert_eq!(recent.windows(at(now))[0].1.requests, requests, "at {now}");
+    }
+}
+
+#[test]
+fn what_has_no_value_enters_no_percentile() {
+    let recent = recent();
+    let cancelled = Exchange { outcome: Outcome::ClientCancelBeforeToken, ..stream(0, 10, 1, 0) };
+    let marks = Marks { first_token: None, last_token: None, first_token_written: None, ..cancelled.marks };
+    recent.finished(&Exchange { marks, output: None, track: Track::default(), ..cancelled });
+    let whole = stream(0, 10, 1, 4);
+    recent.finished(&Exchange { marks: Marks { first_event: None, ..whole.marks }, ..whole });
+    recent.finished(&Exchange { backend: None, ..stream(0, 10, 1, 4) });
+    let up = &recent.windows(at(1))[0].1;
+    assert_eq!((up.requests, up.ok, up.cancels), (2, 1, 1));
+    assert!(up.now.iter().all(Option::is_none), "{:?}", up.now);
+}
+
+#[test]
+fn the_newest_exchanges_are_kept_and_told_once() {
+    let recent = recent();
+    for _ in 0..MOST_ROWS + 88 {
+        recent.finished(&stream(0, 10, 1, 3));
+    }
+    let numbers = |(rows, last): (Vec<Row>, u64)| (rows.iter().map(|row| row.number).collect::<Vec<_>>(), last);
+    assert_eq!(numbers(recent.after(0, 3, usize::MAX)), (vec![598, 599, 600], 600));
+    assert_eq!(numbers(recent.after(599, 3, usize::MAX)), (vec![600], 600));
+    assert_eq!(numbers(recent.after(600, 3, usize::MAX)), (vec![], 600));
+    assert_eq!(recent.after(0, usize::MAX, usize::MAX).0.len(), MOST_ROWS);
+    // The newest comes even where it is too large.
+    assert_eq!(numbers(recent.after(0, 3, 0)), (vec![600], 600));
+}
+
+#[test]
+fn tracks_are_bounded_together() {
+    let recent = recent();
+    let long = stream(0, 10, 20, 20_000);
+    for _ in 0..300 {
+        recent.finished(&long);
+    }
+    let (rows, last) = recent.after(0, usize::MAX, usize::MAX);
+    let bytes: usize = rows.iter().map(|row| row.exchange.track.size()).sum();
+    assert_eq!(last, 300);
+    assert!(
+        bytes <= MOST_TRACK_BYTES && bytes > MOST_TRACK_BYTES - 2 * CAPACITY,
+        "{bytes} bytes in {} rows",
+        rows.len()
+    );
+}
