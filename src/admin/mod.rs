@@ -1,12 +1,19 @@
-//! The admin listener: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever keeps the process running.
+//! The admin listener: `/` and `/live` for people, `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever keeps
+//! the process running.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, http};
+
+mod live;
+mod message;
+mod page;
+
+pub use live::{Feed, Live};
 
 use crate::measure::Meter;
 use crate::server::{Client, Handler};
@@ -17,39 +24,63 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Answers on the admin listener.
 pub struct Admin {
     meter: Arc<Meter>,
+    live: Live,
     unready: Unready,
 }
 
 /// Says why requests should go elsewhere. `None` when they may come.
 pub type Unready = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
+/// An answer in one piece, or what the live page listens to.
+pub type AdminBody = Either<Full<Bytes>, Feed>;
+
 impl Admin {
-    /// Serves `meter`; `/readyz` answers 200 while `unready` gives no reason against it, else 503 with the reason.
-    pub fn new(meter: Arc<Meter>, unready: Unready) -> Self {
-        Self { meter, unready }
+    /// Serves `meter` and `live`; `/readyz` answers 200 while `unready` gives no reason against it, else 503 with the
+    /// reason.
+    pub fn new(meter: Arc<Meter>, live: Live, unready: Unready) -> Self {
+        Self { meter, live, unready }
+    }
+
+    fn answer(&self, path: &str) -> Response<AdminBody> {
+        match path {
+            "/metrics" => {
+                let mut response = text(StatusCode::OK, self.meter.render());
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE));
+                response.map(Either::Left)
+            }
+            "/live" => match self.live.feed() {
+                Some(feed) => feed.map(Either::Right),
+                None => text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("{} live pages are open already: close one\n", live::MOST_FEEDS),
+                )
+                .map(Either::Left),
+            },
+            "/healthz" => text(StatusCode::OK, "ok\n".to_owned()).map(Either::Left),
+            "/readyz" => match (self.unready)() {
+                None => text(StatusCode::OK, "ready\n".to_owned()),
+                Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+            }
+            .map(Either::Left),
+            path => page::file(path)
+                .unwrap_or_else(|| {
+                    let has = "the admin listener has / (the live page), /metrics, /healthz and /readyz\n";
+                    text(StatusCode::NOT_FOUND, has.to_owned())
+                })
+                .map(Either::Left),
+        }
     }
 }
 
 impl Handler for Admin {
-    type Body = Full<Bytes>;
+    type Body = AdminBody;
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<Client>) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "the admin listener only answers GET and HEAD\n".to_owned());
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<Client>) -> Response<AdminBody> {
+        if matches!(*request.method(), Method::GET | Method::HEAD) {
+            return self.answer(request.uri().path());
         }
-        match request.uri().path() {
-            "/metrics" => {
-                let mut response = text(StatusCode::OK, self.meter.render());
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE));
-                response
-            }
-            "/healthz" => text(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" => match (self.unready)() {
-                None => text(StatusCode::OK, "ready\n".to_owned()),
-                Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-            },
-            _ => text(StatusCode::NOT_FOUND, "the admin listener has /metrics, /healthz and /readyz\n".to_owned()),
-        }
+        let only = "the admin listener only answers GET and HEAD\n";
+        text(StatusCode::METHOD_NOT_ALLOWED, only.to_owned()).map(Either::Left)
     }
 }
 

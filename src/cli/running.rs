@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Live};
 use crate::backend::llama::{Llama, LoadError};
 use crate::config::{self, Config};
 use crate::measure::{Listener, Meter};
@@ -133,7 +133,9 @@ impl Running {
             })?;
             running.threads.push(thread);
         }
-        let handler = Arc::new(Admin::new(site.meter().clone(), Box::new(unready(site, ready))));
+        let (recent, meter, kinds) = (site.recent().clone(), site.meter().clone(), site.kinds().collect());
+        let live = Live::new(recent, meter.clone(), kinds, listen, admin_stopping.clone());
+        let handler = Arc::new(Admin::new(meter, live, Box::new(unready(site, ready))));
         let limits = Limits { drain_timeout: Duration::from_secs(1), ..limits };
         running.admin_thread = Some(spawn("admin", move |runtime| {
             runtime.block_on(async {

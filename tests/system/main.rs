@@ -12,6 +12,7 @@ mod errors;
 mod forwarding;
 mod framing;
 mod labels;
+mod live;
 mod models;
 mod pool;
 mod serve;
