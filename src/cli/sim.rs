@@ -26,6 +26,15 @@ pub struct SimArgs {
     /// Between token events, in milliseconds
     #[arg(long, env = "STREAMGAUGE_SIM_ITL_MS", default_value = "20", value_name = "MS", value_parser = millis)]
     pub itl_ms: Duration,
+    /// What each token of the prompt adds to the first token event's delay, in milliseconds
+    #[arg(long, env = "STREAMGAUGE_SIM_PROMPT_MS", default_value = "0", value_name = "MS", value_parser = millis)]
+    pub prompt_ms: Duration,
+    /// What a stall adds to a gap, in milliseconds
+    #[arg(long, env = "STREAMGAUGE_SIM_STALL_MS", default_value = "0", value_name = "MS", value_parser = millis)]
+    pub stall_ms: Duration,
+    /// A stall precedes every Nth token event after the first; 0 for none
+    #[arg(long, env = "STREAMGAUGE_SIM_STALL_EVERY", default_value_t = 0, value_name = "N")]
+    pub stall_every: u32,
     /// Output tokens of each choice, unless the request allows fewer
     #[arg(long, env = "STREAMGAUGE_SIM_TOKENS", default_value_t = 64, value_name = "N")]
     pub tokens: u32,
@@ -154,7 +163,10 @@ fn config(args: &SimArgs) -> Result<SimConfig, SimError> {
     Ok(SimConfig {
         schedule: Schedule {
             ttft: args.ttft_ms,
+            per_prompt_token: args.prompt_ms,
             itl: args.itl_ms,
+            stall: args.stall_ms,
+            stall_every: args.stall_every,
             tokens: args.tokens,
             tokens_per_event: args.tokens_per_event,
             events_per_write: args.events_per_write,

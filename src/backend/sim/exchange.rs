@@ -136,7 +136,7 @@ impl<'a> Exchange<'a> {
     async fn chat(&mut self) -> Result<Then, Left> {
         let place = self.place;
         let scripts = &place.state.config.scripts;
-        let character = match self.character.clone() {
+        let mut character = match self.character.clone() {
             Ok(character) => character,
             Err(problem) => return self.refuse(400, &problem, None).await,
         };
@@ -156,6 +156,7 @@ impl<'a> Exchange<'a> {
             Ok(asked) => asked,
             Err(problem) => return self.refuse(400, &problem, None).await,
         };
+        character.schedule = character.schedule.for_prompt(asked.prompt_tokens);
         if let Some(status) = character.status {
             return self.refuse_on_schedule(&character, status).await;
         }

@@ -17,6 +17,7 @@
 //! | key | meaning |
 //! |---|---|
 //! | `head_ms` `ttft_ms` `itl_ms` `tail_ms` `tokens` `tokens_per_event` `events_per_write` `role_first` `reasoning` | as in [`Schedule`] |
+//! | `prompt_ms` `stall_ms` `stall_every` | what a prompt's token adds to TTFT, and a stall to a gap, as in [`Schedule`] |
 //! | `hidden` | reasoning tokens that only `usage` shows |
 //! | `usage` | `asked`, `always`, `each` or `never` |
 //! | `request` | the name under which the log knows this request |
@@ -28,8 +29,8 @@
 //! | `no_finish` `no_done` | leave out the finish reason, or `[DONE]` |
 //! | `script` | play the [`Script`] of this name |
 //!
-//! Architecture invariant: deadlines are absolute. Event k is due at `arrival + ttft + k × itl` whatever happened to
-//! the events before it, it is never sent earlier, and the log tells how much later.
+//! Architecture invariant: deadlines are absolute. Event k is due at `arrival + ttft + k × itl` (and what the prompt and
+//! stalls add) whatever happened to the events before it, it is never sent earlier, and the log tells how much later.
 
 use std::future::Future;
 use std::io;

@@ -12,10 +12,16 @@ use super::log::Kind;
 pub struct Schedule {
     /// When the head of a stream is due; the head of any other reply leaves together with its body.
     pub head: Duration,
-    /// When the first token event is due.
+    /// When the first token event is due, whatever the prompt.
     pub ttft: Duration,
-    /// The gap between token events: token event k is due at `ttft + k × itl`.
+    /// What each token of the prompt adds to that, as prefill does.
+    pub per_prompt_token: Duration,
+    /// The gap between token events: token event k is due at `ttft + k × itl`, and what stalls have added.
     pub itl: Duration,
+    /// What a stall adds to a gap.
+    pub stall: Duration,
+    /// A stall precedes every so manyth token event after the first; 0 for none.
+    pub stall_every: u32,
     /// From the last token event to the finish reason, the token counts and the end.
     pub tail: Duration,
     /// Output tokens of each choice, unless the request allows fewer.
@@ -52,7 +58,10 @@ impl Default for Schedule {
         Self {
             head: Duration::ZERO,
             ttft: Duration::from_millis(200),
+            per_prompt_token: Duration::ZERO,
             itl: Duration::from_millis(20),
+            stall: Duration::ZERO,
+            stall_every: 0,
             tail: Duration::ZERO,
             tokens: 64,
             tokens_per_event: 1,
@@ -73,7 +82,16 @@ impl Schedule {
 
     /// When token event number `event` is due, counted from 0.
     pub fn due(&self, event: u32) -> Duration {
-        self.ttft.saturating_add(self.itl.saturating_mul(event))
+        let stalls = event.checked_div(self.stall_every).unwrap_or(0);
+        let gaps = self.itl.saturating_mul(event).saturating_add(self.stall.saturating_mul(stalls));
+        self.ttft.saturating_add(gaps)
+    }
+
+    /// The schedule of a reply to a prompt of so many tokens.
+    #[must_use]
+    pub fn for_prompt(self, tokens: u64) -> Self {
+        let prefill = self.per_prompt_token.saturating_mul(u32::try_from(tokens).unwrap_or(u32::MAX));
+        Self { ttft: self.ttft.saturating_add(prefill), per_prompt_token: Duration::ZERO, ..self }
     }
 
     /// When the last of `tokens` tokens is due: the instant of a whole reply. `ttft` for an empty one.
@@ -133,6 +151,16 @@ mod tests {
         assert_eq!(schedule.due(9_001), schedule.ttft + Duration::from_nanos(333_333_333 * 9_001));
         assert_eq!(schedule.last_due(0), schedule.ttft);
         assert_eq!(schedule.last_due(3), schedule.due(2));
+    }
+
+    #[test]
+    fn stalls_and_prompts_add_to_what_is_due() {
+        let ms = Duration::from_millis;
+        let stalls = Schedule { ttft: ms(100), itl: ms(10), stall: ms(500), stall_every: 3, ..Schedule::default() };
+        let due: Vec<_> = (0..7).map(|event| stalls.due(event).as_millis()).collect();
+        assert_eq!(due, [100, 110, 120, 630, 640, 650, 1160]);
+        let prompt = Schedule { per_prompt_token: Duration::from_micros(250), ..stalls }.for_prompt(400);
+        assert_eq!(prompt, Schedule { ttft: ms(200), ..stalls });
     }
 
     #[test]

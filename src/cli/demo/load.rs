@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::plain_http;
@@ -19,6 +20,8 @@ use crate::measure::{Exchange, Listener};
 /// One line of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
+    /// Words in a prompt.
+    pub(super) words: usize,
     /// Requests sent at once.
     pub(super) concurrency: usize,
     /// Requests for each of them, one after the other.
@@ -27,14 +30,31 @@ pub(super) struct Level {
     pub(super) max_tokens: u32,
 }
 
-/// The exchanges the proxy has finished since they were last taken.
+impl Level {
+    /// How many requests it sends, those of the warm-up included.
+    pub(super) fn requests(self) -> usize {
+        (self.rounds + 1) * self.concurrency
+    }
+
+    /// What its requests are tagged with.
+    pub(super) fn tag(self, model: &str) -> String {
+        format!("demo {model}, {} words, {} at once", self.words, self.concurrency)
+    }
+}
+
+/// The demo's exchanges that the proxy has finished since they were last taken.
 #[derive(Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<Vec<Exchange>>>);
 
 impl Seen {
     pub(super) fn listener(&self) -> Listener {
         let seen = self.0.clone();
-        Box::new(move |exchange| seen.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone()))
+        Box::new(move |exchange| {
+            // Others may use the proxy meanwhile; their requests are theirs.
+            if exchange.tag.as_deref().is_some_and(|tag| tag.starts_with("demo ")) {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone());
+            }
+        })
     }
 
     fn take(&self) -> Vec<Exchange> {
@@ -48,24 +68,25 @@ pub(super) async fn level(
     model: &str,
     level: Level,
     seen: &Seen,
+    bar: &ProgressBar,
 ) -> Result<(Vec<Exchange>, Duration), Failed> {
     let client = Arc::new(Upstream::new(&OpenAi::new(plain_http(proxy))).map_err(Failed::running)?);
-    wave(&client, model, level).await?;
+    wave(&client, model, level, bar).await?;
     collect(seen, level.concurrency).await?;
     let began = Instant::now();
     for _ in 0..level.rounds {
-        wave(&client, model, level).await?;
+        wave(&client, model, level, bar).await?;
     }
     let took = began.elapsed();
     Ok((collect(seen, level.rounds * level.concurrency).await?, took))
 }
 
 /// Sends as many requests at once as the level says, and reads every reply to its end.
-async fn wave(client: &Arc<Upstream>, model: &str, level: Level) -> Result<(), Failed> {
+async fn wave(client: &Arc<Upstream>, model: &str, level: Level, bar: &ProgressBar) -> Result<(), Failed> {
     let mut streams = tokio::task::JoinSet::new();
-    for _ in 0..level.concurrency {
+    for number in 0..level.concurrency {
         let client = client.clone();
-        let request = request(model, level.max_tokens);
+        let request = request(model, level, number);
         streams.spawn(async move {
             let reply = client.send(request).await.map_err(Failed::running)?;
             let status = reply.head.status;
@@ -75,24 +96,38 @@ async fn wave(client: &Arc<Upstream>, model: &str, level: Level) -> Result<(), F
     }
     while let Some(stream) = streams.join_next().await {
         stream.map_err(Failed::running)??;
+        bar.inc(1);
     }
     Ok(())
 }
 
-fn request(model: &str, max_tokens: u32) -> Request<RequestBody> {
+fn request(model: &str, level: Level, number: usize) -> Request<RequestBody> {
     let body = json!({
         "model": model,
         "stream": true,
         "stream_options": {"include_usage": true},
-        "max_tokens": max_tokens,
+        "max_tokens": level.max_tokens,
         "temperature": 0,
-        "messages": [{"role": "user", "content": "Tell me of rivers, and how their flow is measured."}],
+        "messages": [{"role": "user", "content": prompt(level.words, number)}],
     });
     let mut request = Request::new(Either::Left(Full::new(Bytes::from(body.to_string()))));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = hyper::Uri::from_static("/v1/chat/completions");
-    request.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Ok(tag) = HeaderValue::from_str(&level.tag(model)) {
+        headers.insert("x-streamgauge-tag", tag);
+    }
     request
+}
+
+/// A prompt of so many words.
+fn prompt(words: usize, number: usize) -> String {
+    const QUESTION: &str =
+        "Tell me of rivers, and how their flow is measured, day after day, by a gauge in the stream.";
+    let question = QUESTION.split(' ').cycle();
+    // The first word differs, so that no two prompts begin alike.
+    std::iter::once(format!("{number}:")).chain(question.map(str::to_owned)).take(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Waits for the proxy to have finished with `count` exchanges, which it does right after the client has.
@@ -106,4 +141,18 @@ async fn collect(seen: &Seen, count: usize) -> Result<Vec<Exchange>, Failed> {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Err(Failed::running(format!("the proxy finished {} of {count} requests", exchanges.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_has_its_words_and_begins_like_no_other() {
+        for words in [1, 16, 512] {
+            assert_eq!(prompt(words, 3).split_whitespace().count(), words);
+        }
+        assert!(prompt(16, 3).starts_with("3: Tell me"));
+        assert_ne!(prompt(1, 3), prompt(1, 4));
+    }
 }

@@ -1,7 +1,7 @@
 //! `streamgauge demo`: models and the proxy in one process, real streams between them, and a table.
 //!
-//! One model is simulated and keeps time exactly. The other, a small Llama, computes; it takes part when its file is
-//! there.
+//! Two models are simulated: one keeps time, the other comes in bursts and stalls. A third, a small Llama, computes; it
+//! takes part when its file is there.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
+use indicatif::{ProgressBar, ProgressStyle};
 
 mod load;
 mod table;
@@ -21,7 +22,8 @@ use crate::backend::sim::{Schedule, Sim, SimConfig, SimHandle};
 use crate::config::{Backend, BackendKind, BaseUrl, Config, Dtype, Llama, OpenAi, Route};
 use load::{Level, Seen};
 
-const SIMULATED: &str = "demo-model";
+const STEADY: &str = "steady";
+const BURSTY: &str = "bursty";
 /// What `scripts/models.sh` fetches.
 const LOCAL_FILE: &str = "smollm2-135m-instruct-q4_1.gguf";
 
@@ -51,6 +53,12 @@ macro_rules! say {
     };
 }
 
+/// A model of the demo: its name, what is said of it, and what it is asked.
+struct Shown {
+    name: String,
+    levels: Vec<Level>,
+}
+
 /// Runs the demo.
 ///
 /// # Errors
@@ -60,32 +68,33 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     let format = args.log.log_format.unwrap_or(logging::Format::Text);
     let _log = logging::start(format, "warn").map_err(Failed::configuration)?;
 
-    let schedule = Schedule {
-        ttft: Duration::from_millis(150),
-        itl: Duration::from_millis(12),
-        tokens: 64,
-        ..Schedule::default()
-    };
-    let models = vec![SIMULATED.to_owned()];
-    let sim = Sim::spawn(SimConfig { schedule, models, ..SimConfig::default() }).map_err(Failed::running)?;
+    let sims = [simulate(STEADY, steady())?, simulate(BURSTY, bursty())?];
     let fetched = models_folder().map(|folder| folder.join(LOCAL_FILE));
     let local = args.model.clone().or_else(|| fetched.clone().filter(|file| file.exists()));
     let name = local.as_deref().map_or_else(String::new, name_of);
     let seen = Seen::default();
-    let config = config(args, &sim, local.as_deref(), &name)?;
+    let config = config(args, &sims, local.as_deref(), &name)?;
     let running = Running::start(&config, vec![seen.listener()]).map_err(Failed::configuration)?;
 
+    say!("live     http://{}/   open this in a browser: every request, token by token", running.admin());
     say!("proxy    http://{}/v1", running.listen());
     say!("metrics  http://{}/metrics", running.admin());
-    say!(
-        "model    {SIMULATED}, simulated: first token after {} ms, then one every {} ms, {} tokens a reply",
-        schedule.ttft.as_millis(),
-        schedule.itl.as_millis(),
-        schedule.tokens
-    );
+    say!("");
+    let shared = "simulated; the first token after";
+    say!("{STEADY}   {shared} 100 ms and 0.5 ms per prompt token, then one every 12 ms");
+    say!("{BURSTY}   {shared} 40 ms and 0.2 ms per prompt token, then four every 48 ms, with a stall now and then");
+    let simulated = [(1, 4), (4, 2), (16, 2)].map(|(concurrency, rounds)| (512, concurrency, rounds));
+    let computed = [(32, 1, 4), (256, 1, 2), (256, 4, 2)];
+    let levels = |levels: &[(usize, usize, usize)], max_tokens| {
+        let level = |&(words, concurrency, rounds)| Level { words, concurrency, rounds, max_tokens };
+        levels.iter().map(level).collect()
+    };
+    let simulated = [&[(32, 1, 4)], &simulated[..]].concat();
+    let mut models: Vec<Shown> =
+        [STEADY, BURSTY].map(|name| Shown { name: name.to_owned(), levels: levels(&simulated, TOKENS) }).into();
     let load = running.loading();
     load(&mut |loaded| {
-        say!("model    {name}, in this process {}", loaded.what);
+        say!("{name}   in this process {}", loaded.what);
         if args.model.is_some() {
             for note in &loaded.notes {
                 say!("         {note}");
@@ -93,36 +102,18 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
         }
     })
     .map_err(Failed::configuration)?;
-    if local.is_none() {
-        say!("model    none in this process; for a small real one: bash scripts/models.sh (93 MB), then demo again");
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failed::running)?;
-    let measure = |model: &str, level: Level| runtime.block_on(load::level(running.listen(), model, level, &seen));
-    say!("");
-    say!("{SIMULATED}");
-    say!("{}", table::HEAD);
-    for concurrency in [1, 4, 16] {
-        let (exchanges, took) = measure(SIMULATED, Level { concurrency, rounds: 4, max_tokens: schedule.tokens })?;
-        say!("{}", table::line(concurrency, &exchanges, took));
-    }
     if local.is_some() {
-        say!("");
-        say!("{name}");
-        say!("{}", table::HEAD);
-        for concurrency in [1, 4] {
-            let (exchanges, took) = measure(&name, Level { concurrency, rounds: 2, max_tokens: 32 })?;
-            say!("{}", table::line(concurrency, &exchanges, took));
-        }
+        models.push(Shown { name: name.clone(), levels: levels(&computed, 32) });
+    } else {
+        say!("none in this process; for a small real one: bash scripts/models.sh (93 MB), then demo again");
     }
-    say!("");
-    say!("TTFT: request sent to first token. TPOT: time per token after the first. TGS: tokens per second of one");
-    say!("request. throughput: tokens per second of all requests together. Each level was warmed up first.");
+    measure(&running, &models, &seen)?;
     if args.exit {
         return Ok(());
     }
     // Until here Ctrl-C ends the program at once; from here it ends the waiting.
     let mut signals = Signals::new().map_err(Failed::running)?;
-    let model = if local.is_some() { &name } else { SIMULATED };
+    let model = if local.is_some() { &name } else { STEADY };
     say!("");
     say!("Up until Ctrl-C. Try:");
     say!("  curl -N http://{}/v1/chat/completions -H 'content-type: application/json' \\", running.listen());
@@ -132,10 +123,68 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Sends every model what it is to be asked and prints the table, line by line.
+fn measure(running: &Running, models: &[Shown], seen: &Seen) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failed::running)?;
+    let width = models.iter().map(|model| model.name.chars().count()).max().unwrap_or(0);
+    let requests: usize = models.iter().flat_map(|model| &model.levels).map(|level| level.requests()).sum();
+    // Drawn on standard error, and only where that is a terminal.
+    let bar = ProgressBar::new(requests as u64);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} requests, {eta} to go   {msg}");
+    bar.set_style(style.map_err(Failed::running)?);
+    say!("");
+    say!("{}", table::head(width));
+    for Shown { name, levels } in models {
+        for level in levels {
+            bar.set_message(level.tag(name));
+            let (exchanges, took) = runtime.block_on(load::level(running.listen(), name, *level, seen, &bar))?;
+            let line = table::line(width, name, level.concurrency, &exchanges, took);
+            bar.suspend(|| {
+                say!("{line}");
+            });
+        }
+    }
+    bar.finish_and_clear();
+    say!("");
+    say!("{}", table::NOTES);
+    Ok(())
+}
+
+/// Output tokens of a simulated reply.
+const TOKENS: u32 = 64;
+
+/// Keeps time.
+fn steady() -> Schedule {
+    Schedule {
+        ttft: Duration::from_millis(100),
+        per_prompt_token: Duration::from_micros(500),
+        itl: Duration::from_millis(12),
+        tokens: TOKENS,
+        ..Schedule::default()
+    }
+}
+
+/// As fast on the average, and quicker to begin; but its tokens come in lumps, and sometimes not at all for a while.
+fn bursty() -> Schedule {
+    Schedule {
+        ttft: Duration::from_millis(40),
+        per_prompt_token: Duration::from_micros(200),
+        stall: Duration::from_millis(300),
+        stall_every: 24,
+        events_per_write: 4,
+        ..steady()
+    }
+}
+
+fn simulate(name: &str, schedule: Schedule) -> Result<SimHandle, Failed> {
+    let models = vec![name.to_owned()];
+    Sim::spawn(SimConfig { schedule, models, ..SimConfig::default() }).map_err(Failed::running)
+}
+
 /// What a model is asked for by: its file's or directory's name, where that is no pattern.
 fn name_of(path: &Path) -> String {
     let name = path.file_stem().map(|name| name.to_string_lossy().replace(['*', '?', '[', ']', '{', '}', '"'], "-"));
-    name.filter(|name| name != SIMULATED).unwrap_or_else(|| "local-model".to_owned())
+    name.filter(|name| ![STEADY, BURSTY].contains(&&**name)).unwrap_or_else(|| "local-model".to_owned())
 }
 
 /// Where `scripts/models.sh` puts model files. `None` where there is no home.
@@ -147,22 +196,26 @@ fn models_folder() -> Option<PathBuf> {
     })
 }
 
-fn config(args: &DemoArgs, sim: &SimHandle, local: Option<&Path>, name: &str) -> Result<Config, Failed> {
+fn config(args: &DemoArgs, sims: &[SimHandle; 2], local: Option<&Path>, name: &str) -> Result<Config, Failed> {
     // Nothing of this machine's own configuration: the demo spends no key.
     let mut config = Config::default_for_env(|_| None).map_err(Failed::configuration)?;
     config.server.listen = args.listen;
     config.server.admin = args.admin;
     config.server.drain_timeout = Duration::from_secs(1);
-    config.backends =
-        vec![Backend { name: "sim".into(), kind: BackendKind::OpenAi(OpenAi::new(plain_http(sim.addr()))) }];
     config.routes = Vec::new();
+    config.backends = Vec::new();
+    for (index, (name, sim)) in [STEADY, BURSTY].into_iter().zip(sims).enumerate() {
+        let kind = BackendKind::OpenAi(OpenAi::new(plain_http(sim.addr())));
+        config.backends.push(Backend { name: name.into(), kind });
+        config.routes.push(Route { model: name.to_owned(), backend: index, upstream_model: None });
+    }
     if let Some(path) = local {
         let llama = Llama::new(path.to_owned());
         // A model as small as the one that is fetched is worth its exact weights.
         let fetched = Llama { dtype: Dtype::F32, max_sequences: Some(4), max_context: Some(1024), ..llama.clone() };
         let llama = if args.model.is_some() { llama } else { fetched };
         config.backends.push(Backend { name: "local".into(), kind: BackendKind::Llama(llama) });
-        config.routes.push(Route { model: name.to_owned(), backend: 1, upstream_model: None });
+        config.routes.push(Route { model: name.to_owned(), backend: sims.len(), upstream_model: None });
     }
     config.routes.push(Route { model: "*".to_owned(), backend: 0, upstream_model: None });
     Ok(config)
