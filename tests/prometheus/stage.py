@@ -1,0 +1,141 @@
+"""Starts the simulated upstreams, the proxy and Prometheus, all on loopback and gone when the `with` block ends."""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+PATIENCE = 30.0  # seconds for anything that should happen soon
+
+EXTENSIONS = """\
+[req]
+distinguished_name = name
+[name]
+[ca]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectAltName = DNS:localhost, IP:127.0.0.1
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+"""
+
+# The default gateway of the machine is nobody's business here.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def make_certificates(folder: pathlib.Path) -> None:
+    """Makes ca.pem, and server.pem with server.key signed by it for localhost, in `folder`."""
+
+    def openssl(*arguments: str) -> None:
+        done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"openssl {arguments[0]}: {done.stderr}")
+
+    (folder / "openssl.cnf").write_text(EXTENSIONS)
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-config", "openssl.cnf"]
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
+            "-subj", "/CN=streamgauge test authority", "-extensions", "ca")
+    openssl("req", *new_key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost")
+    openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "-out", "server.pem", "-days", "2", "-extfile", "openssl.cnf", "-extensions", "server")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def get(url: str) -> str:
+    with _opener.open(url, timeout=PATIENCE) as answer:
+        return answer.read().decode()
+
+
+def answers(url: str) -> bool:
+    """Whether `url` is answered with 2xx."""
+    try:
+        get(url)
+    except OSError:  # not listening yet, or not ready: urllib makes that an error too
+        return False
+    return True
+
+
+def wait_for(what: str, condition) -> None:
+    """Polls `condition` until it holds; fails after PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(name: str, command: list[str], ready, folder: pathlib.Path):
+    """Runs `command` until the block ends; begins it once `ready()` holds."""
+    log = folder / f"{name}.log"
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and "STREAMGAUGE" not in k}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+    try:
+        def is_ready() -> bool:
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended with {process.returncode}: {log.read_text()[-4000:]}")
+            return ready()
+
+        wait_for(f"{name} to be ready", is_ready)
+        yield process
+        if process.poll() is not None:
+            raise AssertionError(f"{name} ended with {process.returncode}: {log.read_text()[-4000:]}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Prometheus:
+    """The HTTP API of a running Prometheus."""
+
+    def __init__(self, port: int):
+        self.url = f"http://127.0.0.1:{port}"
+
+    def _data(self, path: str, **parameters):
+        # A form, so that no query is too long for a request line.
+        form = urllib.parse.urlencode(parameters, doseq=True).encode()
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", data=form or None)
+        try:
+            with _opener.open(request, timeout=PATIENCE) as answer:
+                body = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
+        assert body["status"] == "success", body
+        return body["data"]
+
+    def range(self, query: str, start: float, end: float, step: float) -> list[dict]:
+        return self._data("query_range", query=query, start=start, end=end, step=step)["result"]
+
+    def instant(self, query: str, at: float) -> list[dict]:
+        return self._data("query", query=query, time=at)["result"]
+
+    def label_values(self, label: str, match: str) -> list[str]:
+        return json.loads(get(f"{self.url}/api/v1/label/{label}/values?" + urllib.parse.urlencode({"match[]": match})))["data"]
+
+    def rules(self) -> list[dict]:
+        return [dict(rule, group=group["name"]) for group in json.loads(get(f"{self.url}/api/v1/rules"))["data"]["groups"]
+                for rule in group["rules"]]
+
+    def alerts(self) -> list[dict]:
+        return json.loads(get(f"{self.url}/api/v1/alerts"))["data"]["alerts"]
