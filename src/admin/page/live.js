@@ -3,22 +3,14 @@
 // Invariants: whatever arrives, what is kept stays within the limits below, and the page is drawn at most once a frame.
 // Strings from the data reach the page through textContent alone. What was not observed is shown as absent, never as 0.
 
+import { PHASES, STALL, axisOf, clock, drawAxis, drawStrip, forgetInk, groupOf, span, study } from "./strips.js";
+
 // ── Limits and definitions ──────────────────────────────────────────────────────────────────────────────────────────
 
 const MAX_ROWS = 300;
 // Of the rows kept. A held view may keep other rows than the store, so the page has at most twice as many.
 const MAX_TICKS = 100_000;
 const HOLD_AFTER_POINTING_MS = 2500;
-
-// A gap stands out when it is FACTOR times the row's median gap and at least MARGIN_MS longer. Gaps under TOGETHER_MS
-// are between events that came together; they leave the median, or it would be 0 where events come in batches.
-const STALL = { FACTOR: 4, MARGIN_MS: 10, TOGETHER_MS: 1 };
-
-const PHASES = {
-  read_body: "request body read", dns: "name looked up", connect: "TCP connection made", tls: "TLS handshake",
-  send: "request sent", wait: "sent, until the response head", queue: "queued in the engine", prefill: "prompt computed",
-  first_token: "response head, until the first token", decode: "first token, until the last", tail: "after the last token",
-};
 
 const METRICS = [
   { key: "ttft_ms", name: "TTFT", unit: "ms", long: "time to first token" },
@@ -37,9 +29,9 @@ const WHY_ABSENT = {
   stream: "not known",
 };
 
-const OUTCOME_GROUPS = { ok: "ok", client_cancel: "cancel", client_cancel_before_token: "cancel" };
+// The column is narrow; the exact word stands in the title, the details and the downloads.
+const SHORT_OUTCOMES = { client_cancel_before_token: "cancel, no token", client_cancel: "client cancel" };
 const GROUP_SIGNS = { ok: "●", cancel: "◆", error: "▲" };
-const groupOf = (outcome) => OUTCOME_GROUPS[outcome] ?? "error";
 
 const $ = (id) => document.getElementById(id);
 
@@ -76,26 +68,6 @@ function takeRows(rows) {
     state.ticks -= state.rows[gone++].ticks.length;
   }
   state.rows.splice(0, gone);
-}
-
-// A row with what drawing it needs: instants in ms from its start, its median gap, and the gaps that stand out.
-function study(row) {
-  const deltas = row.ticks_us ?? [];
-  const ticks = new Float64Array(deltas.length);
-  let at = 0;
-  deltas.forEach((delta, i) => { ticks[i] = (at += delta) / 1000; });
-
-  const gaps = deltas.slice(1).map((us) => us / 1000);
-  const apart = gaps.filter((gap) => gap >= STALL.TOGETHER_MS).sort((a, b) => a - b);
-  const median = apart.length ? apart[apart.length >> 1] : null;
-  const limit = median === null ? Infinity : Math.max(median * STALL.FACTOR, median + STALL.MARGIN_MS);
-  let longest = -1;
-  const stalls = [];
-  gaps.forEach((gap, i) => {
-    if (longest < 0 || gap > gaps[longest]) longest = i;
-    if (gap > limit) stalls.push(i);
-  });
-  return { row, ticks, median, stalls, longest };
 }
 
 // ── The stream of updates ───────────────────────────────────────────────────────────────────────────────────────────
@@ -155,8 +127,10 @@ function draw() {
   drawDetails();
 }
 
+// Changes the text node that is there, since hundreds of new ones a second would be garbage to collect.
 function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (!node.firstChild) node.textContent = text;
+  else if (node.firstChild.data !== text) node.firstChild.data = text;
 }
 
 function element(tag, className, text) {
@@ -170,15 +144,8 @@ function element(tag, className, text) {
 
 const decimals = (value) => (value >= 100 ? 0 : value >= 10 ? 1 : 2);
 const short = (value) => (value == null ? "–" : value.toFixed(decimals(Math.abs(value))));
-const exact = (value) => `${value.toLocaleString("en", { maximumFractionDigits: 3 })}`;
-const span = (ms) => (ms >= 60_000 ? `${+(ms / 60_000).toFixed(1)} min` : ms >= 1000 ? `${+(ms / 1000).toFixed(2)} s` : `${+ms.toFixed(1)} ms`);
-const two = (n) => String(n).padStart(2, "0");
-function clock(ms, fraction) {
-  const at = new Date(ms);
-  const seconds = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  return fraction ? `${seconds}.${String(at.getMilliseconds()).padStart(3, "0")}` : seconds;
-}
-
+const [whole, thousandths] = [0, 3].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const exact = (value) => thousandths.format(value);
 // ── Header and empty state ──────────────────────────────────────────────────────────────────────────────────────────
 
 const STATES = { connecting: "connecting", live: "live", lost: "connection lost, retrying" };
@@ -242,8 +209,8 @@ function makeCard(backend) {
   const load = element("p", "load");
   const table = element("table");
   const head = table.createTHead().insertRow();
-  for (const text of ["", "p50", "p95", "p99", "curve"]) {
-    const cell = element(text ? "th" : "td", text === "curve" ? "spark-head" : "", text);
+  for (const text of ["", "p50", "p95", "p99", "over time"]) {
+    const cell = element(text ? "th" : "td", text === "over time" ? "spark-head" : "", text);
     if (text) cell.scope = "col";
     head.append(cell);
   }
@@ -295,10 +262,10 @@ function makeSpark() {
   return { root, band, line, top: element("span", "spark-top") };
 }
 
-// Steps, one per slot, since a slot's percentile holds for all of it. A slot without observations stays a gap.
+// Above the curve is room for the number at its top. Steps, one per slot, since a slot's percentile holds for all of it. A slot without observations stays a gap.
 function fillSpark(spark, slots, metric) {
   const top = Math.max(0, ...slots.map((slot) => slot?.[1] ?? 0));
-  const y = (value) => (40 - (value / (top || 1)) * 38).toFixed(1);
+  const y = (value) => (40 - (value / (top || 1)) * 27).toFixed(1);
   let line = "", band = "";
   for (let i = 0; i < slots.length; i++) {
     if (!slots[i]) continue;
@@ -352,10 +319,10 @@ tools.addEventListener("reset", () => setTimeout(invalidate));
 function drawCount(shown) {
   const filtered = shown.length === state.view.length ? "" : ` of ${state.view.length}`;
   const skipped = state.skipped ? ` · +${state.skipped} not shown: too many at once` : "";
-  setText($("count"), `newest ${shown.length}${filtered} finished${skipped}`);
+  const fresh = state.lastSeq - state.viewSeq;
+  setText($("count"), `newest ${shown.length}${filtered} finished${skipped}${state.paused ? ` · paused, ${fresh} new` : ""}`);
   $("none").hidden = shown.length > 0;
   $("resume").hidden = state.paused || !held();
-  const fresh = state.lastSeq - state.viewSeq;
   if (!$("resume").hidden) setText($("resume"), `held while you read, ${fresh} new: run on`);
 }
 
@@ -402,7 +369,7 @@ function fillLine(line, item) {
   line.tr.dataset.seq = row.seq;
   line.tr.dataset.group = groupOf(row.outcome);
   setText(line.sign, GROUP_SIGNS[groupOf(row.outcome)]);
-  setText(line.outcome, row.outcome.replaceAll("_", " "));
+  setText(line.outcome, SHORT_OUTCOMES[row.outcome] ?? row.outcome.replaceAll("_", " "));
   line.cells.outcome.title = row.outcome;
   setText(line.model, row.model ?? "–");
   setText(line.backend, row.backend ?? "–");
@@ -435,7 +402,7 @@ function drawRows(shown) {
   }
   const body = $("rows");
   let next = body.firstChild;
-  for (const item of shown) {
+  for (const [index, item] of shown.entries()) {
     let line = lines.get(item.row.seq);
     if (!line) {
       line = spare.pop() ?? makeLine();
@@ -446,6 +413,8 @@ function drawRows(shown) {
     else {
       body.insertBefore(line.tr, next);
       nearby.observe(line.tr);
+      // The observer tells a frame later; the newest rows would be blank until then.
+      line.visible ||= index < 40;
     }
   }
   // One row is in the tab order: the one being read, else the newest.
@@ -458,194 +427,30 @@ function drawRows(shown) {
   }
 }
 
-// ── The time axis ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-const NICE = [1, 2, 2.5, 5, 10];
-function nice(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * NICE.find((step) => step * power >= value * 0.9999);
-}
-
-// from and to in ms: from each row's start, or by the wall clock.
-function axisOf(shown, width) {
-  const longest = Math.max(1, ...shown.map(({ row }) => row.duration_ms));
-  const byClock = tools.align.value === "clock";
-  let [from, to] = [0, +tools.span.value || nice(longest)];
-  if (byClock) {
-    const last = Math.max(...shown.map(({ row }) => row.started_ms + row.duration_ms));
-    const first = Math.min(...shown.map(({ row }) => row.started_ms));
-    to = state.paused || held() ? last : Math.max(last, state.viewAtMs);
-    // By itself it reaches back three times the longest row, so that overlap shows and no row becomes a dot.
-    from = to - (+tools.span.value || Math.min(Math.max(longest * 3, 2000), Math.max(to - first, 1)));
-  }
-  const step = nice((to - from) / Math.max(2, Math.floor(width / 80)));
-  const marks = [];
-  for (let at = Math.ceil(from / step) * step; at <= to + step / 1000 && marks.length < 50; at += step) marks.push(at);
-  return { byClock, from, to, step, marks, x: (ms) => ((ms - from) / (to - from)) * width };
-}
-
-function markLabel(axis, at) {
-  if (!axis.byClock) return axis.to >= 2000 ? `${+(at / 1000).toFixed(2)} s` : `${+at.toFixed(2)} ms`;
-  return axis.step < 1000 ? clock(at, true).slice(3, -2) : clock(at, false);
-}
-
 // ── Strips ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const STRIP = { height: 24, top: 5, bottom: 17 };
-let ink = null;     // colours and patterns of the present theme
 let stripWidth = 0;
-
-function readInk() {
-  const style = getComputedStyle(document.documentElement);
-  ink = new Proxy({}, { get: (seen, name) => (seen[name] ??= style.getPropertyValue(`--${name}`).trim()) });
-}
-
-function hatch(context, colour, ground) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const brush = tile.getContext("2d");
-  brush.fillStyle = ground;
-  brush.fillRect(0, 0, 6, 6);
-  brush.strokeStyle = colour;
-  brush.lineWidth = 2;
-  brush.beginPath();
-  for (const shift of [-6, 0, 6]) { brush.moveTo(shift - 1, 7); brush.lineTo(shift + 7, -1); }
-  brush.stroke();
-  return context.createPattern(tile, "repeat");
-}
-
-const patterns = new Map();
-function fillOf(context, phase) {
-  if (phase !== "queue" && phase !== "stall") return ink[`phase-${phase}`];
-  if (!patterns.has(phase)) patterns.set(phase, hatch(context, ink[`phase-${phase}`], ink[`phase-${phase}-ground`]));
-  return patterns.get(phase);
-}
+let axisDrawn = null;
 
 function drawStrips(shown) {
   if (!stripWidth || !shown.length) return;
-  if (!ink) readInk();
-  const axis = axisOf(shown, stripWidth);
-  const key = [axis.from, axis.to, stripWidth, devicePixelRatio].join();
-  drawAxis(axis);
+  const nowMs = state.paused || held() ? 0 : state.viewAtMs;
+  const axis = axisOf(shown, stripWidth, tools.align.value === "clock", +tools.span.value, nowMs);
+  const key = [axis.byClock, axis.from, axis.to, stripWidth, devicePixelRatio].join();
+  if (axisDrawn !== key) drawAxis($("axis"), axis);
+  axisDrawn = key;
   for (const line of lines.values()) {
     if (!line.visible || line.drawn === key) continue;
     line.drawn = key;
-    drawStrip(sized(line.canvas, STRIP.height), line.item, axis);
+    drawStrip(line.canvas, line.item, axis);
   }
-}
-
-function sized(canvas, height) {
-  const [w, h] = [Math.round(stripWidth * devicePixelRatio), Math.round(height * devicePixelRatio)];
-  if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
-  const context = canvas.getContext("2d");
-  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-  context.clearRect(0, 0, stripWidth, height);
-  return context;
-}
-
-function drawAxis(axis) {
-  const context = sized($("axis"), 20);
-  context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
-  context.textBaseline = "middle";
-  for (const at of axis.marks) {
-    const label = markLabel(axis, at);
-    const x = axis.x(at);
-    const width = context.measureText(label).width;
-    context.fillStyle = ink.rule;
-    context.fillRect(Math.min(Math.round(x), stripWidth - 1), 14, 1, 6);
-    context.fillStyle = ink.muted;
-    context.fillText(label, Math.max(0, Math.min(x - width / 2, stripWidth - width)), 7);
-  }
-  const ends = axis.byClock ? `${clock(axis.from, true)} to ${clock(axis.to, true)}` : `0 to ${span(axis.to)}`;
-  $("axis").setAttribute("aria-label", `time axis, ${ends}`);
-}
-
-function drawStrip(context, item, axis) {
-  const { row, ticks } = item;
-  const { top, bottom, height } = STRIP;
-  const origin = axis.byClock ? row.started_ms : 0;
-  const x = (ms) => axis.x(origin + ms);
-
-  context.fillStyle = ink.grid;
-  for (const at of axis.marks) context.fillRect(Math.min(Math.round(axis.x(at)), stripWidth - 1), 0, 1, height);
-
-  let at = 0;
-  for (const [phase, ms] of row.phases) {
-    const [left, right] = [x(at), x((at += ms))];
-    if (right < 0 || left > stripWidth || right - left < 0.3) continue;
-    context.fillStyle = fillOf(context, phase);
-    // Half a pixel between phases, where there is room for it.
-    context.fillRect(left, top, right - left - (right - left > 3 ? 0.5 : 0), bottom - top);
-  }
-  drawGaps(context, item, x);
-  drawTicks(context, row.kinds ?? "", ticks, x);
-  drawEnd(context, row, x(row.duration_ms), x(0));
-}
-
-function drawGaps(context, { ticks, stalls, longest }, x) {
-  const { top, bottom } = STRIP;
-  context.fillStyle = fillOf(context, "stall");
-  for (const i of stalls) context.fillRect(x(ticks[i]), top, x(ticks[i + 1]) - x(ticks[i]), bottom - top);
-  if (longest < 0) return;
-  const [left, right] = [x(ticks[longest]), Math.max(x(ticks[longest + 1]), x(ticks[longest]) + 2)];
-  context.fillStyle = ink["phase-stall"];
-  context.fillRect(left, bottom + 3, right - left, 2);
-}
-
-// Answer tokens are tall, reasoning tokens half as tall, and a dot on top says that the event shared its read. Where
-// many fall on one pixel they grow darker, so that the pace still shows.
-function drawTicks(context, kinds, ticks, x) {
-  const { top, bottom } = STRIP;
-  const columns = new Map();
-  for (let i = 0; i < ticks.length; i++) {
-    const column = Math.round(x(ticks[i]) * 2) / 2;
-    if (column < 0 || column > stripWidth) continue;
-    const seen = columns.get(column) ?? { count: 0, answer: false, shared: false };
-    seen.count++;
-    seen.answer ||= kinds[i] === "a" || kinds[i] === "A";
-    seen.shared ||= kinds[i] === "A" || kinds[i] === "R";
-    columns.set(column, seen);
-  }
-  const crowded = columns.size > 1 && ticks.length > 1 && (x(ticks.at(-1)) - x(ticks[0])) / columns.size < 2.2;
-  for (const [column, { count, answer, shared }] of columns) {
-    context.globalAlpha = crowded ? Math.min(1, 0.4 + 0.12 * count) : 1;
-    context.fillStyle = answer ? ink.tick : ink["tick-reasoning"];
-    context.fillRect(column, answer ? top - 1 : top + 5, 1, bottom - top + 1 - (answer ? 0 : 5));
-    if (shared) context.fillRect(column - 0.5, top - 4, 2, 2);
-  }
-  context.globalAlpha = 1;
-}
-
-function drawEnd(context, row, end, begin) {
-  const { top, bottom } = STRIP;
-  const middle = (top + bottom) / 2;
-  const arrow = (tip, back) => {
-    context.beginPath();
-    context.moveTo(tip, middle);
-    context.lineTo(back, middle - 5);
-    context.lineTo(back, middle + 5);
-    context.fill();
-  };
-  context.fillStyle = ink.muted;
-  if (begin < -0.5) arrow(0, 6);
-  if (end > stripWidth + 0.5) return arrow(stripWidth, stripWidth - 6);
-  const group = groupOf(row.outcome);
-  if (group === "ok") return;
-  // The same signs as in the outcome column.
-  const at = Math.min(end + 7, stripWidth - 5);
-  context.fillStyle = ink[`sign-${group}`];
-  context.beginPath();
-  if (group === "cancel") for (const [dx, dy] of [[0, -5], [5, 0], [0, 5], [-5, 0]]) context.lineTo(at + dx, middle + dy);
-  else for (const [dx, dy] of [[0, -5], [5, 4], [-5, 4]]) context.lineTo(at + dx, middle + dy);
-  context.fill();
 }
 
 new ResizeObserver(([entry]) => { stripWidth = Math.floor(entry.contentRect.width); invalidate(); }).observe($("axis").parentElement);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  ink = null;
-  patterns.clear();
+  forgetInk();
   for (const line of lines.values()) line.drawn = null;
-  drawLegend();
+  axisDrawn = null;
   invalidate();
 });
 
@@ -659,11 +464,12 @@ function drawLegend() {
     ["swatch mark-shared", "shared read", "this event arrived in one read with another"],
     ["swatch mark-longest", "longest gap", "the longest time between two token events"],
     ["swatch phase-stall", `stall: over ${STALL.FACTOR}× the row's median gap`, `a gap over ${STALL.FACTOR} times the row's median gap and ${STALL.MARGIN_MS} ms above it; gaps under ${STALL.TOGETHER_MS} ms leave the median`],
+    ["", "beyond the axis", "the request goes on to the right, or began further left", "▸"],
   ];
-  $("legend-items").replaceChildren(...entries.map(([swatch, name, long]) => {
+  $("legend-items").replaceChildren(...entries.map(([swatch, name, long, sign = ""]) => {
     const item = element("li");
     item.title = long;
-    const mark = element("span", swatch);
+    const mark = element("span", swatch, sign);
     mark.setAttribute("aria-hidden", "true");
     item.append(mark, name.replaceAll("_", " "));
     return item;
@@ -677,6 +483,8 @@ let detailed = null;
 function drawDetails() {
   const item = state.current;
   if (item === detailed) return;
+  // On a narrow screen the numbers cover a part of it, perhaps with the very row that asked for them.
+  if (!detailed) requestAnimationFrame(() => rowInFocus()?.scrollIntoView({ block: "nearest" }));
   detailed = item;
   $("details-hint").hidden = item !== null;
   $("details-body").hidden = item === null;
@@ -693,8 +501,8 @@ function drawDetails() {
     swatch.setAttribute("aria-hidden", "true");
     return [phase.replaceAll("_", " "), `${exact(ms)} ms`, `${((ms / (row.duration_ms || 1)) * 100).toFixed(1)} %`, swatch, PHASES[phase]];
   }));
-  const fact = (label, key, unit = "") => [label, row[key] == null ? null : `${typeof row[key] === "number" ? exact(row[key]) : row[key]}${unit}`, row[key] == null ? WHY_ABSENT[key] : ""];
-  const after = row.choices === 1 && item.longest >= 0 ? `after token event ${item.longest + 1}` : "";
+  const fact = (label, key, unit = "") => [label, row[key] == null ? null : `${typeof row[key] === "number" ? (unit ? thousandths : whole).format(row[key]) : row[key]}${unit}`, row[key] == null ? WHY_ABSENT[key] : ""];
+  const after = row.choices === 1 && item.longest >= 0 ? `after event\u00a0${item.longest + 1}` : "";
   facts("details-intervals", [
     fact("TTFT, client", "ttft_ms", " ms"), fact("TTFT, upstream", "ttft_upstream_ms", " ms"), fact("TTFA", "ttfa_ms", " ms"),
     fact("TPOT", "tpot_ms", " ms"), fact("TGS", "tgs", " tok/s"),
@@ -707,7 +515,7 @@ function drawDetails() {
   const events = [reasoning && `${reasoning} reasoning`, shared && `${shared} shared a read`, row.ticks_lost && `${row.ticks_lost} not drawn`, item.stalls.length && `${item.stalls.length} stalls`];
   facts("details-rest", [
     fact("Prompt tokens", "prompt_tokens"),
-    ["Output tokens", row.output_tokens == null ? null : exact(row.output_tokens), row.output_tokens == null ? WHY_ABSENT.output_tokens : `source: ${row.source}`],
+    ["Output tokens", row.output_tokens == null ? null : whole.format(row.output_tokens), row.output_tokens == null ? WHY_ABSENT.output_tokens : `source:\u00a0${row.source}`],
     ["Token events", String(row.token_events), events.filter(Boolean).join(", ")],
     fact("Choices", "choices"), fact("Status", "status"),
     ["Operation", row.operation, row.stream === null ? "" : row.stream ? "streamed" : "not streamed"],
@@ -807,5 +615,6 @@ offer("save-csv", "text/csv", csv);
 // ── Begin ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 drawLegend();
+$("legend").open = matchMedia("(min-width: 45rem)").matches;
 draw();
 connect();

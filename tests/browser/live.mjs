@@ -1,0 +1,371 @@
+// The live page in a real browser, before the real proxy and simulated upstreams. Each check is named by what it holds.
+// Run it through run.sh.
+
+import assert from "node:assert/strict";
+
+import { Stage, axeSource, openBrowser, openPage, until } from "./harness.mjs";
+import { soak } from "./soak.mjs";
+
+const minutesAt = process.argv.indexOf("--minutes");
+const minutes = minutesAt < 0 ? 0.5 : Number(process.argv[minutesAt + 1]);
+if (!(minutes > 0)) throw new Error("--minutes wants a number above 0");
+
+const SHAPES = ["light", "dark"].flatMap((scheme) => [400, 1600].map((width) => ({ scheme, width, height: 900 })));
+
+const stage = await Stage.open(process.env.STREAMGAUGE_BIN);
+const chrome = await openBrowser();
+const pages = [];
+let page;
+
+// ── What is asked of a page ──
+
+const rowCount = (tab = page) => tab.locator("#rows tr").count();
+const outcomes = () => page.locator("#rows tr").evaluateAll((rows) => rows.map((row) => row.querySelector(".c-outcome").title));
+const seqs = (tab = page) => tab.locator("#rows tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.seq)));
+const waitForRows = (n, tab = page) => until(`${n} rows are shown`, async () => (await rowCount(tab)) >= n);
+
+async function open(shape) {
+  const tab = await openPage(chrome.browser, stage, shape);
+  pages.push(tab);
+  return tab;
+}
+
+async function download(id) {
+  const [file] = await Promise.all([page.waitForEvent("download"), page.click(`#${id}`)]);
+  let text = "";
+  for await (const part of (await file.createReadStream()).setEncoding("utf8")) text += part;
+  return text;
+}
+const downloadedRows = async () => JSON.parse(await download("save-json"));
+
+async function choose(name, value) {
+  await page.locator(`#tools select[name=${name}]`).selectOption(value);
+  // The list follows in the next frame.
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
+const clear = async () => { await page.click("#clear"); await page.evaluate(() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 20))); };
+
+async function noSeriousFault(tab, what) {
+  await tab.evaluate(axeSource);
+  const { violations, passes } = await tab.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+  assert.ok(passes.length > 10, `axe looked at too little of ${what}: ${passes.length} rules passed`);
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join("; ").slice(0, 600)}`), [], what);
+}
+
+async function noSidewaysScroll(tab, what) {
+  const [content, view] = await tab.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(content <= view, `${what} is ${content} px wide in a view of ${view}`);
+}
+
+// ── The checks ──
+
+const checks = {
+  async "an empty page names the one line to set"() {
+    page = await open();
+    await until("the page is connected", async () => (await page.textContent("#state")).includes("live"));
+    assert.equal(await page.textContent("#env-line"), `OPENAI_BASE_URL=http://${stage.listen}/v1`);
+    assert.ok(await page.isVisible("#empty"));
+    assert.ok(!(await page.isVisible("#requests")));
+    const { headers } = await fetch(`http://${stage.admin}/`);
+    assert.match(headers.get("content-security-policy"), /default-src 'none'/);
+  },
+
+  async "empty, it has no serious accessibility fault in any shape"() {
+    for (const shape of SHAPES) {
+      const tab = await open(shape);
+      await until("it is connected", async () => (await tab.textContent("#state")).includes("live"));
+      await noSeriousFault(tab, `empty, ${shape.scheme}, ${shape.width} px`);
+      await noSidewaysScroll(tab, `empty, ${shape.width} px`);
+      await tab.context().close();
+    }
+  },
+
+  async "rows appear while traffic runs"() {
+    let finished = 0, running = true;
+    const traffic = Array.from({ length: 3 }, async () => {
+      while (running) { await stage.chat({ sim: "ttft_ms=40,itl_ms=5,tokens=8" }); finished++; }
+    });
+    const leave = new AbortController();
+    const slow = stage.chat({ sim: "ttft_ms=20,itl_ms=100,tokens=5000", model: "r-slow", signal: leave.signal });
+    const seen = new Set();
+    await until("the number of rows has grown three times", async () => seen.add(await rowCount()).size > 3);
+    assert.ok(!(await page.isVisible("#empty")));
+    await until("the card counts a stream in flight", async () => /[1-9]\d* in flight/.test(await page.locator(".card", { hasText: "reasoner" }).locator(".load").textContent()));
+    running = false;
+    leave.abort();
+    await Promise.all([...traffic, slow]);
+    await waitForRows(Math.min(finished + 1, 50));
+    const order = await seqs();
+    assert.deepEqual(order, [...order].sort((a, b) => b - a), "newest first");
+    assert.equal(new Set(order).size, order.length, "every row once");
+  },
+
+  async "a row's ticks are what the simulation sent"() {
+    // A starved machine delays the reading of single events. What is measured wrongly is so each time.
+    const tries = [];
+    let row;
+    while (tries.length < 5 && !(tries.at(-1) < 3000)) {
+      const name = `truth-${tries.length}`;
+      await stage.chat({ model: "r-truth", tag: name, sim: `request=${name},ttft_ms=90,itl_ms=25,tokens=20,reasoning=6` });
+      await until("its tag can be chosen", async () => (await page.locator(`#tools select[name=tag] option[value="=${name}"]`).count()) === 1);
+      await choose("tag", `=${name}`);
+      const rows = await downloadedRows();
+      assert.deepEqual(rows.map(({ tag }) => tag), [name]);
+      [row] = rows;
+      const sent = (await until("the log has the whole reply", () => {
+        const entries = stage.truth(name);
+        return entries.some(({ kind }) => kind === "done") && entries;
+      })).filter(({ kind }) => kind === "token" || kind === "reasoning");
+      assert.equal(sent.length, 20);
+      assert.equal(row.ticks_us.length, sent.length);
+      assert.equal(row.token_events, sent.length);
+      assert.equal(row.kinds.toLowerCase(), sent.map(({ kind }) => kind[0]).join("").replaceAll("t", "a"));
+      const errors = sent.slice(1).map(({ at_ns }, i) => Math.abs((at_ns - sent[i].at_ns) / 1000 - row.ticks_us[i + 1])).sort((a, b) => a - b);
+      tries.push(errors[errors.length >> 1]);
+    }
+    assert.ok(tries.at(-1) < 3000, `the median gap is off by ${tries} µs`);
+
+    // The pixels right above the phases are dark only where an answer token is.
+    const [columns, axis] = await page.evaluate(() => {
+      const canvas = document.querySelector("#rows canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 4 * devicePixelRatio, canvas.width, 1);
+      const dark = [];
+      for (let x = 0; x < canvas.width; x++) {
+        const covered = data[4 * x + 3] / 255;
+        if (covered > 0.35 && data[4 * x] < 120) dark.push((x + 0.5) / canvas.width);
+      }
+      return [dark, document.querySelector("#axis").getAttribute("aria-label")];
+    });
+    const [, number, unit] = /0 to ([\d.]+) (ms|s)$/.exec(axis);
+    const reach = Number(number) * (unit === "s" ? 1000 : 1);
+    let at = 0;
+    const ticks = row.ticks_us.map((gap) => (at += gap) / 1000 / reach).filter((_, i) => row.kinds[i].toLowerCase() === "a");
+    for (const tick of ticks) assert.ok(columns.some((column) => Math.abs(column - tick) < 0.004), `no tick is drawn at ${tick}; drawn: ${columns}`);
+    for (const column of columns) assert.ok(ticks.some((tick) => Math.abs(column - tick) < 0.004), `a tick is drawn at ${column}; there are ${ticks}`);
+    await clear();
+  },
+
+  async "gaps far above the median are marked, and counted"() {
+    await stage.chat({ tag: "stalls", sim: "script=stalls" });
+    await until("its tag can be chosen", async () => (await page.locator('#tools select[name=tag] option[value="=stalls"]').count()) === 1);
+    await choose("tag", "=stalls");
+    const [row] = await downloadedRows();
+    const gaps = row.ticks_us.slice(1).map((us) => us / 1000);
+    const median = gaps.filter((gap) => gap >= 1).sort((a, b) => a - b)[Math.floor(gaps.length / 2)];
+    const stalls = gaps.filter((gap) => gap > Math.max(4 * median, median + 10)).length;
+    assert.ok(stalls >= 2, `the simulation stalled twice: ${gaps}`);
+    const label = await page.getAttribute("#rows canvas", "aria-label");
+    assert.ok(label.includes(`, ${stalls} far above the median`), label);
+    // In the middle of the first such gap the strip has the colour of a stall, and in the middle of the reply's start not.
+    const orange = await page.evaluate(() => {
+      const { canvas, item } = document.querySelector("#rows tr").line;
+      const share = (from, to) => {
+        const reach = Number(/0 to ([\d.]+)/.exec(document.querySelector("#axis").getAttribute("aria-label"))[1]) * 1000;
+        const [left, right] = [from, to].map((ms) => Math.round((ms / reach) * canvas.width));
+        const { data } = canvas.getContext("2d").getImageData(left, 11 * devicePixelRatio, right - left, 1);
+        let hits = 0;
+        for (let i = 0; i < data.length; i += 4) hits += data[i] - data[i + 2] > 100;
+        return hits / (right - left);
+      };
+      const [stall] = item.stalls;
+      return [share(item.ticks[stall] + 20, item.ticks[stall + 1] - 20), share(0, item.ticks[stall] - 20)];
+    });
+    assert.ok(orange[0] > 0.2 && orange[1] === 0, `orange: ${orange[0]} of the stall, ${orange[1]} of what precedes it`);
+    await clear();
+  },
+
+  async "events that shared a read are told apart"() {
+    await stage.chat({ tag: "bursts", sim: "ttft_ms=50,itl_ms=15,tokens=30,events_per_write=10" });
+    await until("its tag can be chosen", async () => (await page.locator('#tools select[name=tag] option[value="=bursts"]').count()) === 1);
+    await choose("tag", "=bursts");
+    const [row] = await downloadedRows();
+    const shared = [...row.kinds].filter((kind) => kind === "A").length;
+    assert.ok(shared >= 15, `few events shared their read: ${row.kinds}`);
+    await page.locator("#rows tr").first().focus();
+    await until("the details count them", async () => (await page.textContent("#details-rest")).includes(`${shared} shared a read`));
+    await page.keyboard.press("Escape");
+    await clear();
+  },
+
+  async "every outcome is a row with its name"() {
+    await Promise.all([
+      stage.chat({ sim: "status=503", tag: "trouble" }),
+      stage.chat({ sim: "tokens=6,end=truncate", tag: "trouble" }),
+      stage.chat({ sim: "tokens=6,end=rst", tag: "trouble" }),
+      stage.chat({ sim: "tokens=6,error_after=3", tag: "trouble" }),
+      stage.chat({ model: "gone-1", tag: "trouble" }),
+      stage.chat({ sim: "tokens=200,itl_ms=20", tag: "trouble", leaveAfter: 900 }),
+    ]);
+    await until("all six are there", async () => (await page.locator("#rows tr").evaluateAll((rows) => rows.filter((row) => row.line.item.row.tag === "trouble").length)) === 6);
+    await choose("tag", "=trouble");
+    assert.deepEqual((await outcomes()).sort(), ["client_cancel", "connect_error", "inband_error", "reset", "truncated", "upstream_5xx"]);
+    const [failed] = (await downloadedRows()).filter(({ outcome }) => outcome === "connect_error");
+    assert.equal(failed.ttft_ms, null);
+    const cell = page.locator("#rows tr", { hasText: "connect error" }).locator(".c-ttft");
+    assert.equal(await cell.textContent(), "–");
+    assert.equal(await cell.getAttribute("title"), "absent: no token event");
+    await clear();
+  },
+
+  async "filters keep exactly the rows they name"() {
+    const all = await downloadedRows();
+    assert.ok(all.length > 10);
+    for (const [key, value] of [["backend", "reasoner"], ["model", "r-truth"], ["outcome", "upstream_5xx"], ["tag", "trouble"], ["tag", null]]) {
+      await choose(key, value === null ? "none" : `=${value}`);
+      const wanted = all.filter((row) => row[key] === value).map(({ seq }) => seq);
+      assert.ok(wanted.length > 0 && wanted.length < all.length, `${key}=${value} chooses ${wanted.length} of ${all.length}`);
+      assert.deepEqual(await seqs(), wanted, `${key}=${value}`);
+      await clear();
+    }
+    await choose("backend", "=reasoner");
+    await choose("outcome", "=upstream_5xx");
+    assert.equal(await rowCount(), 0);
+    assert.ok(await page.isVisible("#none"));
+    await clear();
+    assert.equal(await rowCount(), all.length);
+  },
+
+  async "while paused nothing moves, and resuming catches up"() {
+    const before = await seqs();
+    await page.click("#pause");
+    assert.equal(await page.getAttribute("#pause", "aria-pressed"), "true");
+    for (let i = 0; i < 3; i++) await stage.chat();
+    await until("the page has heard of them", async () => /paused, 3 new/.test(await page.textContent("#count")));
+    assert.deepEqual(await seqs(), before);
+    await page.click("#pause");
+    await until("the newest are on top", async () => (await seqs())[0] === before[0] + 3);
+  },
+
+  async "the downloads hold exactly the shown rows, and no formula"() {
+    await stage.chat({ tag: "=HYPERLINK(0)" });
+    await stage.chat({ tag: 'a "quoted", tag' });
+    await until("they can be chosen", async () => (await page.locator('#tools select[name=tag] option[value^="=a "]').count()) === 1);
+    const [shown, rows, text] = [await seqs(), await downloadedRows(), await download("save-csv")];
+    assert.deepEqual(rows.map(({ seq }) => seq), shown);
+    const lines = text.trimEnd().split("\r\n");
+    assert.equal(lines.length, shown.length + 1);
+    const head = lines[0].split(",");
+    for (const key of ["seq", "duration_ms", "ttft_ms", "ttft_upstream_ms", "ttfa_ms", "tpot_ms", "tgs", "stall_ms", "phase_first_token_ms", "phase_tail_ms"]) assert.ok(head.includes(key), key);
+    assert.ok(!text.includes("ticks_us"));
+    assert.deepEqual(lines.slice(1).map((line) => Number(line.split(",")[0])), shown);
+    assert.ok(text.includes(",'=HYPERLINK(0),"), "a leading = is disarmed");
+    assert.ok(text.includes(',"a ""quoted"", tag",'), "quotes are doubled");
+    const plain = lines.slice(1).map((line) => line.split(",")).find((cells) => cells[0] === String(rows.find(({ tag }) => tag === null).seq));
+    assert.equal(Number(plain[head.indexOf("duration_ms")]), rows.find(({ tag }) => tag === null).duration_ms);
+    assert.ok(!JSON.stringify(rows).includes("coastline"), "no prompt is in it");
+  },
+
+  async "rows are reached, walked and read with the keyboard alone"() {
+    await page.focus("#clear");
+    await until("tabbing reaches a row", async () => {
+      await page.keyboard.press("Tab");
+      return page.evaluate(() => document.activeElement.matches("#rows tr"));
+    });
+    const [rows, order] = [await downloadedShown(), await seqs()];
+    const focused = () => page.evaluate(() => Number(document.activeElement.dataset.seq));
+    const first = await focused();
+    await page.keyboard.press("Home");
+    assert.equal(await focused(), order[0]);
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), order[2], `from ${first}`);
+    const row = rows.find(({ seq }) => seq === order[2]);
+    await until("the details are of this row", async () => (await page.textContent("#details-rest")).includes(`request ${row.seq}`));
+    const intervals = await page.textContent("#details-intervals");
+    const exact = (value) => value.toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
+    for (const key of ["ttft_ms", "tpot_ms", "duration_ms"]) assert.ok(row[key] !== null && intervals.includes(exact(row[key])), `${key} ${row[key]} in ${intervals}`);
+    const details = await page.textContent("#details");
+    assert.ok(details.includes(row.outcome) && details.includes(`source:\u00a0${row.source}`));
+    for (const [phase] of row.phases) assert.ok(details.includes(phase.replaceAll("_", " ")), phase);
+    assert.equal(await page.getAttribute(`#rows tr[data-seq="${row.seq}"]`, "aria-selected"), "true");
+    const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+    assert.equal(outline, "solid", "the focus is seen");
+
+    // The list holds still under the focus, until Escape.
+    await stage.chat();
+    await until("the page has heard of it", async () => /1 new/.test(await page.textContent("#resume")));
+    assert.deepEqual(await seqs(), order);
+    await page.keyboard.press("End");
+    assert.equal(await focused(), order.at(-1));
+    await page.keyboard.press("Escape");
+    await until("the list runs on", async () => (await seqs())[0] === order[0] + 1);
+  },
+
+  async "pointing at a row shows its numbers"() {
+    const row = page.locator("#rows tr").nth(4);
+    const seq = await row.getAttribute("data-seq");
+    await row.hover();
+    await until("the details are of this row", async () => (await page.textContent("#details-rest")).includes(`request ${seq}`));
+    await page.mouse.move(5, 5);
+  },
+
+  async "by the clock the axis is the time of day"() {
+    assert.match(await page.getAttribute("#axis", "aria-label"), /^time axis, 0 to /);
+    await choose("align", "clock");
+    assert.match(await page.getAttribute("#axis", "aria-label"), /^time axis, \d\d:\d\d:\d\d\.\d{3} to \d\d:\d\d:\d\d\.\d{3}$/);
+    await choose("align", "start");
+    await choose("span", "250");
+    assert.equal(await page.getAttribute("#axis", "aria-label"), "time axis, 0 to 250 ms");
+    await choose("span", "");
+  },
+
+  async "full, it has no serious accessibility fault in any shape"() {
+    for (const shape of SHAPES) {
+      const tab = await open(shape);
+      await waitForRows(20, tab);
+      await tab.locator("#rows tr").nth(3).focus();
+      await until("the details are open", () => tab.isVisible("#details-body"));
+      await until("nothing covers the row in focus", () => tab.evaluate(() => {
+        const row = document.activeElement.closest("#rows tr");
+        const { left, top, width, height } = row.getBoundingClientRect();
+        return row.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+      }));
+      await noSeriousFault(tab, `full, ${shape.scheme}, ${shape.width} px`);
+      await noSidewaysScroll(tab, `full, ${shape.width} px`);
+      await tab.context().close();
+    }
+  },
+
+  async "the tab and the server stay flat under load"() {
+    await soak({ stage, chrome, page, minutes });
+  },
+
+  async "no tab complained"() {
+    assert.deepEqual(pages.flatMap(({ complaints }) => complaints.filter((text) => !byTheChecks(text))), []);
+  },
+
+  async "a restarted server is found again, and counted anew"() {
+    await stage.stopProxy();
+    await until("the page says so", async () => (await page.textContent("#state")).includes("lost"));
+    await stage.serve();
+    await until("it is live again", async () => (await page.textContent("#state")).trim() === "live");
+    await stage.chat({ tag: "anew" });
+    await until("only the new row is left", async () => (await rowCount()) === 1 && (await seqs())[0] === 1);
+  },
+};
+
+async function downloadedShown() {
+  // A click would move the focus away from the row.
+  return page.locator("#rows tr").evaluateAll((rows) => rows.map((row) => row.line.item.row));
+}
+
+// Closing a tab cuts its stream of updates, and the checks read canvases as the page does not.
+const byTheChecks = (text) => (text.startsWith("failed:") && text.includes("/live ")) || text.includes("willReadFrequently");
+
+let failed = 0;
+for (const [name, check] of Object.entries(checks)) {
+  const began = Date.now();
+  try {
+    await check();
+    console.log(`ok      ${name} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
+  } catch (error) {
+    failed++;
+    console.error(`failed  ${name}\n${error.stack}`);
+    for (const tab of pages) if (tab.complaints.length) console.error(tab.complaints.slice(0, 5).join("\n"));
+    break;  // the checks build on one another
+  }
+}
+await chrome.close();
+await stage.close();
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,69 @@
+// Makes the README's two pictures, docs/live-light.png and docs/live-dark.png, from simulated models behind the real
+// proxy. Run it through `tests/browser/run.sh screenshots`, on a machine that does nothing else: what it stalls, the
+// pictures show. It takes five minutes, for the curves to have a past. The letters are the system's; the committed
+// pictures were taken with Debian's fonts-noto-core.
+
+import { mkdirSync, statSync } from "node:fs";
+
+import { Stage, openBrowser, openPage, sleep, until } from "./harness.mjs";
+
+const SECONDS = Number(process.env.SCREENSHOT_SECONDS ?? 305);
+const SHAPE = { width: 1280, height: 900, scale: 1 };
+const MOST_BYTES = 200_000;
+
+// What people run side by side: short and long replies, one that thinks first, one that stalls, and what goes wrong.
+const between = (low, high) => low + Math.random() * (high - low);
+const KINDS = [
+  { weight: 7, ask: () => ({ model: "gpt-4o-mini", sim: character(between(90, 260), between(9, 14), between(20, 70)) }) },
+  { weight: 4, ask: () => ({ model: "r1-distill", sim: `${character(between(180, 420), between(18, 26), between(24, 50))},reasoning=${Math.round(between(6, 16))}` }) },
+  { weight: 2, ask: () => ({ model: "gpt-4o-mini", tag: "batch", sim: `${character(between(90, 200), 12, 60)},events_per_write=4` }) },
+  { weight: 2, ask: () => ({ model: "r1-distill", sim: "script=stalls" }) },
+  { weight: 0.5, ask: () => ({ model: "gpt-4o-mini", sim: "status=503" }) },
+  { weight: 0.5, ask: () => ({ model: "r1-distill", sim: `${character(200, 20, 60)}`, leaveAfter: 2500 }) },
+  { weight: 0.4, ask: () => ({ model: "gpt-4o-mini", sim: "ttft_ms=120,itl_ms=12,tokens=14,end=truncate" }) },
+];
+
+function character(ttft, itl, tokens) {
+  return `head_ms=${(ttft * between(0.15, 0.4)).toFixed(1)},ttft_ms=${ttft.toFixed(1)},itl_ms=${itl.toFixed(1)},tokens=${Math.round(tokens)}`;
+}
+
+function any() {
+  let at = Math.random() * KINDS.reduce((sum, { weight }) => sum + weight, 0);
+  return KINDS.find(({ weight }) => (at -= weight) < 0) ?? KINDS[0];
+}
+
+const stage = await Stage.open(process.env.STREAMGAUGE_BIN, { names: ["taotoken", "lab"], gone: false, proxyPort: 8484 });
+const chrome = await openBrowser();
+
+let running = true;
+const users = Array.from({ length: 5 }, async (_, i) => {
+  while (running) {
+    await stage.chat(any().ask());
+    await sleep(between(50, 500 + 200 * i));
+  }
+});
+await sleep(SECONDS * 1000);
+
+mkdirSync("docs", { recursive: true });
+for (const scheme of ["light", "dark"]) {
+  const page = await openPage(chrome.browser, stage, { scheme, ...SHAPE });
+  await until("there are rows", async () => (await page.locator("#rows tr").count()) > 20);
+  // A row that stalled is the one worth reading.
+  await page.evaluate(() => {
+    const rows = [...document.querySelectorAll("#rows tr")].slice(0, 14);
+    (rows.find((row) => row.line.item.stalls.length > 1) ?? rows[2]).focus({ preventScroll: true });
+  });
+  await until("its numbers are shown", () => page.isVisible("#details-body"));
+  await page.evaluate(() => document.activeElement.blur());
+  const file = `docs/live-${scheme}.png`;
+  await page.screenshot({ path: file });
+  await page.context().close();
+  const { size } = statSync(file);
+  console.log(`${file}: ${size} bytes`);
+  if (size > MOST_BYTES) process.exitCode = 1;
+}
+running = false;
+await Promise.all(users);
+await chrome.close();
+await stage.close();
+process.exit();
