@@ -18,6 +18,9 @@ debian_packages() {
     command -v openssl >/dev/null || missing+=(openssl)
     command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    command -v curl >/dev/null || missing+=(curl)
+    command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)
+    command -v chromium >/dev/null || missing+=(chromium)
     command -v node >/dev/null && command -v npm >/dev/null || missing+=(nodejs npm)
     ((${#missing[@]})) || { echo "all there"; return; }
     echo "installing ${missing[*]}"
@@ -56,6 +59,9 @@ step "tests" cargo nextest run --locked --workspace --no-fail-fast
 step "documentation tests" cargo test --locked --workspace --doc
 # The tests have left the binary.
 step "real clients" bash tests/clients/run.sh
+step "dashboards and rules" bash tests/prometheus/run.sh
+step "live page" bash tests/browser/run.sh
+step "compose file, Dockerfile" bash tests/compose/run.sh
 # One short round in the debug profile: no price, but the comparison runs, and under load the metrics must add up.
 step "price comparison, dry" cargo bench --locked --profile dev --bench price -- --rounds 1 --seconds 0.2
 
