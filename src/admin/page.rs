@@ -15,6 +15,7 @@ pub(super) fn file(path: &str) -> Option<Response<Full<Bytes>>> {
         "/" => ("text/html; charset=utf-8", include_str!("page/index.html")),
         "/live.css" => ("text/css; charset=utf-8", include_str!("page/live.css")),
         "/live.js" => ("text/javascript; charset=utf-8", include_str!("page/live.js")),
+        "/strips.js" => ("text/javascript; charset=utf-8", include_str!("page/strips.js")),
         _ => return None,
     };
     let mut response = Response::new(Full::from(text));

@@ -26,7 +26,7 @@ pub struct Cli {
 enum Command {
     /// Serve as a proxy (also what happens with no command).
     Serve(serve::ServeArgs),
-    /// Show what streamgauge measures: a simulated model, the proxy, and real streams between them.
+    /// Show what streamgauge measures: models, the proxy, and real streams between them.
     Demo(demo::DemoArgs),
     /// Simulate an upstream on an exact schedule.
     Sim(Box<sim::SimArgs>),

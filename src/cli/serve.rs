@@ -27,7 +27,7 @@ pub struct ServeArgs {
     /// Where clients connect, in place of server.listen.
     #[arg(long, value_name = "ADDR", env = "STREAMGAUGE_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Where /metrics is served, in place of server.admin.
+    /// Where the live page and /metrics are served, in place of server.admin.
     #[arg(long, value_name = "ADDR", env = "STREAMGAUGE_ADMIN")]
     admin: Option<SocketAddr>,
     #[command(flatten)]
@@ -108,6 +108,7 @@ fn announce(config: &Config, running: &Running) {
     }
     tracing::info!(
         base_url = format!("http://{}/v1", running.listen()),
+        live = format!("http://{}/", running.admin()),
         metrics = format!("http://{}/metrics", running.admin()),
         "listening"
     );

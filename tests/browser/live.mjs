@@ -229,7 +229,7 @@ const checks = {
   async "while paused nothing moves, and resuming catches up"() {
     const before = await seqs();
     await page.click("#pause");
-    assert.equal(await page.getAttribute("#pause", "aria-pressed"), "true");
+    await until("the button is pressed", async () => (await page.getAttribute("#pause", "aria-pressed")) === "true");
     for (let i = 0; i < 3; i++) await stage.chat();
     await until("the page has heard of them", async () => /paused, 3 new/.test(await page.textContent("#count")));
     assert.deepEqual(await seqs(), before);

@@ -159,7 +159,12 @@ fn a_stop_ends_the_feeds() {
 #[test]
 fn the_page_comes_from_the_binary_and_may_fetch_nothing_else() {
     let proxy = Proxy::before(sim().addr(), "");
-    for (path, kind) in [("/", "text/html"), ("/live.css", "text/css"), ("/live.js", "text/javascript")] {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/live.css", "text/css"),
+        ("/live.js", "text/javascript"),
+        ("/strips.js", "text/javascript"),
+    ] {
         let reply = Client::connect(proxy.running.admin()).get(path);
         assert_eq!(reply.status, 200, "{path}");
         assert!(reply.header("content-type").expect("a type").starts_with(kind), "{path}: {reply:?}");

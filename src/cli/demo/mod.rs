@@ -36,7 +36,7 @@ pub struct DemoArgs {
     /// Where the proxy listens.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8484", env = "STREAMGAUGE_LISTEN")]
     listen: SocketAddr,
-    /// Where /metrics is served.
+    /// Where the live page and /metrics are served.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464", env = "STREAMGAUGE_ADMIN")]
     admin: SocketAddr,
     /// The model that computes: a directory of safetensors or a .gguf file; what scripts/models.sh fetched if left out.
@@ -84,7 +84,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     say!("{STEADY}   {shared} 100 ms and 0.5 ms per prompt token, then one every 12 ms");
     say!("{BURSTY}   {shared} 40 ms and 0.2 ms per prompt token, then four every 48 ms, with a stall now and then");
     let simulated = [(1, 4), (4, 2), (16, 2)].map(|(concurrency, rounds)| (512, concurrency, rounds));
-    let computed = [(32, 1, 4), (256, 1, 2), (256, 4, 2)];
+    let computed = [(16, 1, 4), (128, 1, 2), (128, 4, 2)];
     let levels = |levels: &[(usize, usize, usize)], max_tokens| {
         let level = |&(words, concurrency, rounds)| Level { words, concurrency, rounds, max_tokens };
         levels.iter().map(level).collect()
