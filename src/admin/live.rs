@@ -47,6 +47,8 @@ struct Shared {
     /// Each backend's kind, in the order of the configuration.
     kinds: Vec<&'static str>,
     listen: SocketAddr,
+    /// When this process began, in milliseconds since 1970.
+    epoch: u64,
     stopping: Shutdown,
 }
 
@@ -59,7 +61,9 @@ impl Live {
         listen: SocketAddr,
         stopping: Shutdown,
     ) -> Self {
-        let shared = Arc::new(Shared { recent, meter, kinds, listen, stopping });
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let epoch = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let shared = Arc::new(Shared { recent, meter, kinds, listen, epoch, stopping });
         Self { shared, seats: Arc::new(Semaphore::new(MOST_FEEDS)) }
     }
 
@@ -92,7 +96,10 @@ impl Feed {
     fn next(&mut self) -> Option<String> {
         let Some(seen) = self.seen else {
             self.until_whole = WHOLE - 1;
-            return Some(event("hello", &Hello::new(self.shared.listen)) + &self.update(None, FIRST_ROWS, true));
+            return Some(
+                event("hello", &Hello::new(self.shared.epoch, self.shared.listen))
+                    + &self.update(None, FIRST_ROWS, true),
+            );
         };
         let whole = self.until_whole == 0;
         self.until_whole = if whole { WHOLE - 1 } else { self.until_whole - 1 };
@@ -108,8 +115,8 @@ impl Feed {
         self.seen = Some(last);
         let backends = whole.then(|| {
             let windows = recent.windows(Instant::now());
-            let named = windows.into_iter().zip(kinds);
-            named.map(|((name, now), kind)| BackendMessage::new(meter.in_flight(&name), &name, kind, now)).collect()
+            let named = windows.iter().zip(kinds);
+            named.map(|((name, now), kind)| BackendMessage::new(meter.in_flight(name), name, kind, now)).collect()
         });
         let rows = rows.iter().map(RowMessage::new).collect();
         event("update", &Update::new(SystemTime::now(), missed, rows, backends))

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::measure::{Exchange, Row, SLOT, SLOTS, Summary, WINDOW, WindowNow};
+use crate::measure::intervals::Source;
+use crate::measure::{Exchange, Row, SLOT, SLOTS, Shown, Summary, Tick, Track, WINDOW, WindowNow};
 
 /// One server-sent event. JSON has no line ends of its own.
 pub(super) fn event(name: &str, data: &impl Serialize) -> String {
@@ -22,6 +23,8 @@ pub(super) fn event(name: &str, data: &impl Serialize) -> String {
 #[derive(Serialize)]
 pub(super) struct Hello {
     version: &'static str,
+    /// Another one means another process: its numbers begin anew.
+    epoch: u64,
     listen: SocketAddr,
     window_s: u64,
     slot_s: u64,
@@ -29,9 +32,9 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    pub(super) fn new(listen: SocketAddr) -> Self {
+    pub(super) fn new(epoch: u64, listen: SocketAddr) -> Self {
         let version = env!("CARGO_PKG_VERSION");
-        Self { version, listen, window_s: WINDOW.as_secs(), slot_s: SLOT.as_secs(), slots: SLOTS }
+        Self { version, epoch, listen, window_s: WINDOW.as_secs(), slot_s: SLOT.as_secs(), slots: SLOTS }
     }
 }
 
@@ -87,6 +90,13 @@ pub(super) struct RowMessage<'a> {
     ticks_us: Vec<u64>,
     /// One letter a tick: `a` answer, `r` reasoning; a capital where it shared its read.
     kinds: String,
+    /// Where a gap is not just the time since the tick before: for each tick the time since its choice's tick before in
+    /// µs, or null where that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gaps_us: Option<Vec<Option<u64>>>,
+    /// How many tokens each tick is known to carry, where that is not always 1; its gap is that many ITLs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<Vec<u32>>,
     ticks_lost: u64,
     anomalies: Vec<(&'static str, u32)>,
 }
@@ -98,8 +108,7 @@ impl<'a> RowMessage<'a> {
         let duration = marks.duration().unwrap_or_default();
         // Of a reply in one piece no time but its duration means anything.
         let of_stream = |time: Option<Duration>| time.filter(|_| marks.first_event.is_some()).map(ms);
-        let mut last = 0;
-        let arrivals = exchange.track.ticks().map(|tick| u64::try_from(tick.at.as_micros()).unwrap_or(u64::MAX));
+        let ticks: Vec<Tick> = exchange.track.ticks().collect();
         Self {
             seq: row.number,
             started_ms: unix_ms(exchange.ended) - ms(duration),
@@ -125,12 +134,30 @@ impl<'a> RowMessage<'a> {
             token_events: exchange.token_events,
             choices: exchange.choices,
             phases: marks.phases(&exchange.connect).map(|(phase, time)| (phase.label(), ms(time))).collect(),
-            ticks_us: arrivals.map(|at| at - std::mem::replace(&mut last, at)).collect(),
-            kinds: exchange.track.ticks().map(|tick| kind(tick.reasoning, tick.coalesced)).collect(),
+            ticks_us: since_before(&ticks),
+            kinds: ticks.iter().map(|tick| kind(tick.reasoning, tick.coalesced)).collect(),
+            gaps_us: own_gaps(&exchange.track, &ticks),
+            tokens: ticks.iter().any(|tick| tick.tokens != 1).then(|| ticks.iter().map(|tick| tick.tokens).collect()),
             ticks_lost: exchange.track.lost(),
             anomalies: exchange.anomalies.seen().map(|(kind, count)| (kind.label(), count)).collect(),
         }
     }
+}
+
+fn since_before(ticks: &[Tick]) -> Vec<u64> {
+    let mut last = 0;
+    let arrivals = ticks.iter().map(|tick| us(tick.at));
+    arrivals.map(|at| at - std::mem::replace(&mut last, at)).collect()
+}
+
+/// `None` where every gap but the first tick's is the time since the tick before.
+fn own_gaps(track: &Track, ticks: &[Tick]) -> Option<Vec<Option<u64>>> {
+    let plain = ticks.iter().enumerate().all(|(index, tick)| tick.choice == 0 && tick.has_gap == (index > 0));
+    if plain {
+        return None;
+    }
+    let mut gaps = track.gaps();
+    Some(ticks.iter().map(|tick| tick.has_gap.then(|| gaps.next()).flatten().map(|gap| us(gap.time))).collect())
 }
 
 fn kind(reasoning: bool, coalesced: bool) -> char {
@@ -150,12 +177,32 @@ pub(super) struct BackendMessage {
     in_flight: i64,
     requests: u64,
     ok: u64,
+    unconfirmed: u64,
     cancels: u64,
+    /// All others.
     errors: u64,
     ttft_ms: Option<Course>,
     itl_ms: Option<Course>,
-    tpot_ms: Option<Course>,
-    tgs: Option<Course>,
+    tpot_ms: BySource,
+    tgs: BySource,
+}
+
+/// What N enters, kept apart by where N comes from.
+#[derive(Serialize)]
+struct BySource {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Course>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<Course>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<Course>,
+}
+
+impl BySource {
+    fn of(window: &WindowNow, shown: fn(Source) -> Shown) -> Self {
+        let course = |source| Course::of(window, shown(source));
+        Self { usage: course(Source::Usage), tokenizer: course(Source::Tokenizer), events: course(Source::Events) }
+    }
 }
 
 /// One interval: its last minute, and its course.
@@ -169,29 +216,29 @@ struct Course {
 }
 
 impl BackendMessage {
-    pub(super) fn new(in_flight: i64, name: &str, kind: &'static str, window: WindowNow) -> Self {
-        let WindowNow { requests, ok, cancels, now, course } = window;
-        let [ttft_ms, itl_ms, tpot_ms, tgs] = now;
-        let [ttft_course, itl_course, tpot_course, tgs_course] = course;
+    pub(super) fn new(in_flight: i64, name: &str, kind: &'static str, window: &WindowNow) -> Self {
+        let &WindowNow { requests, ok, unconfirmed, cancels, .. } = window;
         Self {
             name: name.to_owned(),
             kind,
             in_flight,
             requests,
             ok,
+            unconfirmed,
             cancels,
-            errors: requests - ok - cancels,
-            ttft_ms: Course::of(ttft_ms.as_ref(), ttft_course),
-            itl_ms: Course::of(itl_ms.as_ref(), itl_course),
-            tpot_ms: Course::of(tpot_ms.as_ref(), tpot_course),
-            tgs: Course::of(tgs.as_ref(), tgs_course),
+            errors: requests - ok - unconfirmed - cancels,
+            ttft_ms: Course::of(window, Shown::Ttft),
+            itl_ms: Course::of(window, Shown::Itl),
+            tpot_ms: BySource::of(window, Shown::Tpot),
+            tgs: BySource::of(window, Shown::Tgs),
         }
     }
 }
 
 impl Course {
     /// `None` where nothing was observed, neither now nor before.
-    fn of(now: Option<&Summary>, course: Vec<Option<[f64; 2]>>) -> Option<Self> {
+    fn of(window: &WindowNow, shown: Shown) -> Option<Self> {
+        let (now, course) = window.of(shown);
         if now.is_none() && course.iter().all(Option::is_none) {
             return None;
         }
@@ -201,9 +248,13 @@ impl Course {
             p50: share(|summary| summary.p50),
             p95: share(|summary| summary.p95),
             p99: share(|summary| summary.p99),
-            spark: course.into_iter().map(|slot| slot.map(|pair| pair.map(thousandths))).collect(),
+            spark: course.iter().map(|slot| slot.map(|pair| pair.map(thousandths))).collect(),
         })
     }
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn ms(time: Duration) -> f64 {
@@ -216,4 +267,34 @@ fn thousandths(value: f64) -> f64 {
 
 fn unix_ms(at: SystemTime) -> f64 {
     ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_told_where_they_are_not_the_time_since_the_tick_before() {
+        let tick = |at: u64, choice, tokens, has_gap| Tick {
+            at: Duration::from_micros(at),
+            choice,
+            tokens,
+            reasoning: false,
+            coalesced: false,
+            has_gap,
+        };
+        let gaps = |ticks: &[Tick]| {
+            let mut track = Track::default();
+            for tick in ticks {
+                track.push(*tick);
+            }
+            (since_before(ticks), own_gaps(&track, ticks))
+        };
+        let plain = [tick(10, 0, 1, false), tick(30, 0, 4, true)];
+        assert_eq!(gaps(&plain), (vec![10, 20], None));
+        let choices = [tick(10, 0, 1, false), tick(15, 1, 1, false), tick(30, 0, 1, true), tick(36, 1, 1, true)];
+        assert_eq!(gaps(&choices), (vec![10, 5, 15, 6], Some(vec![None, None, Some(20), Some(21)])));
+        let unreadable = [tick(10, 0, 1, false), tick(30, 0, 1, false), tick(36, 0, 1, true)];
+        assert_eq!(gaps(&unreadable), (vec![10, 20, 6], Some(vec![None, None, Some(6)])));
+    }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, http};
@@ -15,6 +15,7 @@ mod page;
 
 pub use live::{Feed, Live};
 
+use crate::config;
 use crate::measure::Meter;
 use crate::server::{Client, Handler};
 
@@ -26,6 +27,7 @@ pub struct Admin {
     meter: Arc<Meter>,
     live: Live,
     unready: Unready,
+    server: config::Server,
 }
 
 /// Says why requests should go elsewhere. `None` when they may come.
@@ -36,12 +38,31 @@ pub type AdminBody = Either<Full<Bytes>, Feed>;
 
 impl Admin {
     /// Serves `meter` and `live`; `/readyz` answers 200 while `unready` gives no reason against it, else 503 with the
-    /// reason.
-    pub fn new(meter: Arc<Meter>, live: Live, unready: Unready) -> Self {
-        Self { meter, live, unready }
+    /// reason. `server` says by which names the live page may be asked for.
+    pub fn new(meter: Arc<Meter>, live: Live, unready: Unready, server: config::Server) -> Self {
+        Self { meter, live, unready, server }
     }
 
-    fn answer(&self, path: &str) -> Response<AdminBody> {
+    /// The live page is for whoever knows this machine's address: a web page whose own name was rebound to it would
+    /// read what models and tags are used here.
+    fn foreign_host(&self, headers: &HeaderMap) -> Option<Response<AdminBody>> {
+        let host = headers.get(HOST)?.to_str().unwrap_or("");
+        if self.server.answers_to(host, |_| true) {
+            return None;
+        }
+        let problem = format!(
+            "the host {host:?} is neither an address nor configured; to show the live page under this name, add it to \
+             hosts under [server]\n"
+        );
+        Some(text(StatusCode::FORBIDDEN, problem).map(Either::Left))
+    }
+
+    fn answer(&self, path: &str, headers: &HeaderMap) -> Response<AdminBody> {
+        if page::is_part(path)
+            && let Some(refused) = self.foreign_host(headers)
+        {
+            return refused;
+        }
         match path {
             "/metrics" => {
                 let mut response = text(StatusCode::OK, self.meter.render());
@@ -77,7 +98,7 @@ impl Handler for Admin {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<Client>) -> Response<AdminBody> {
         if matches!(*request.method(), Method::GET | Method::HEAD) {
-            return self.answer(request.uri().path());
+            return self.answer(request.uri().path(), request.headers());
         }
         let only = "the admin listener only answers GET and HEAD\n";
         text(StatusCode::METHOD_NOT_ALLOWED, only.to_owned()).map(Either::Left)

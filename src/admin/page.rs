@@ -9,6 +9,11 @@ use hyper::{Response, http};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Whether `path` belongs to the live page: a file of it, or what it listens to.
+pub(super) fn is_part(path: &str) -> bool {
+    path == "/live" || file(path).is_some()
+}
+
 /// The file at `path`. `None` where there is none.
 pub(super) fn file(path: &str) -> Option<Response<Full<Bytes>>> {
     let (kind, text) = match path {

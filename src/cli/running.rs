@@ -135,7 +135,7 @@ impl Running {
         }
         let (recent, meter, kinds) = (site.recent().clone(), site.meter().clone(), site.kinds().collect());
         let live = Live::new(recent, meter.clone(), kinds, listen, admin_stopping.clone());
-        let handler = Arc::new(Admin::new(meter, live, Box::new(unready(site, ready))));
+        let handler = Arc::new(Admin::new(meter, live, Box::new(unready(site, ready)), server.clone()));
         let limits = Limits { drain_timeout: Duration::from_secs(1), ..limits };
         running.admin_thread = Some(spawn("admin", move |runtime| {
             runtime.block_on(async {

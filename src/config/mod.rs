@@ -14,7 +14,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct Config {
 pub struct Server {
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// Where `/metrics`, `/healthz` and `/readyz` are served.
+    /// Where the live page, `/metrics`, `/healthz` and `/readyz` are served.
     pub admin: SocketAddr,
     /// How many single-threaded runtimes serve clients. At least 1; by default the number of cores.
     pub threads: usize,
@@ -64,6 +64,25 @@ pub struct Server {
     pub cors: Vec<String>,
     /// Host names we answer to besides loopback, in lower case and without a port.
     pub hosts: Vec<String>,
+}
+
+impl Server {
+    /// Whether a request's `Host` is one this process answers to: `localhost`, a configured name, or an address that
+    /// `trusted` accepts. A name that somebody else rebound to this machine is none of these.
+    pub fn answers_to(&self, host: &str, trusted: impl Fn(IpAddr) -> bool) -> bool {
+        let name = without_port(host);
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse().is_ok_and(trusted)
+            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host))
+    }
+}
+
+/// The host alone, an IPv6 address without its brackets.
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(v6),
+        None => host.split(':').next().unwrap_or(host),
+    }
 }
 
 impl Default for Server {

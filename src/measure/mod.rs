@@ -27,5 +27,5 @@ pub use metrics::{EngineMeter, Listener, Meter, Objective, Setup};
 pub use observation::{Answered, Asked, Observation};
 pub use outcome::{Ending, Fault, Outcome, Said, decide};
 pub use reader::{CAP, Content};
-pub use recent::{Recent, Row, SLOT, SLOTS, Summary, WINDOW, WindowNow};
+pub use recent::{Recent, Row, SLOT, SLOTS, Shown, Summary, WINDOW, WindowNow, Windows};
 pub use track::{Tick, Track};

@@ -18,6 +18,9 @@ pub(super) const CAPACITY: usize = 48 * 1024;
 /// A track that has begun will hold at least this: most replies then grow it once or twice.
 const FIRST: usize = 256;
 
+/// The longest entry: three numbers of ten, five and five bytes.
+const LONGEST: usize = 20;
+
 const FLAG_BITS: u32 = 4;
 /// It carried reasoning and no answer.
 const REASONING: u8 = 1;
@@ -57,14 +60,15 @@ pub struct Track {
 
 impl Track {
     /// Adds an event; its `coalesced` is told later, by [`Track::read_over`].
-    pub(super) fn push(&mut self, tick: Tick) {
-        // The longest entry: three numbers of ten, five and five bytes.
-        if self.lost > 0 || self.bytes.len() + 20 > CAPACITY {
+    pub fn push(&mut self, tick: Tick) {
+        if self.lost > 0 || self.bytes.len() + LONGEST > CAPACITY {
             self.lost += 1;
             return;
         }
-        if self.bytes.is_empty() {
-            self.bytes.reserve(FIRST);
+        let (room, len) = (self.bytes.capacity(), self.bytes.len());
+        if room - len < LONGEST {
+            // Doubled, so that a token costs a token; but never beyond what a track may take.
+            self.bytes.reserve_exact((2 * room).clamp(FIRST, CAPACITY) - len);
         }
         let at = u64::try_from(tick.at.as_micros()).unwrap_or(u64::MAX >> FLAG_BITS).max(self.last_us);
         let extended = tick.choice != 0 || tick.tokens != 1;
@@ -236,7 +240,7 @@ mod tests {
             track.read_over(false);
         }
         let kept = track.ticks().count() as u64;
-        assert!(track.size() <= 2 * CAPACITY && kept > 15_000, "{kept} kept in {} bytes", track.size());
+        assert!(track.size() <= CAPACITY && kept > 15_000, "{kept} kept in {} bytes", track.size());
         assert_eq!(kept + track.lost(), 100_000);
         assert_eq!(track.ticks().last(), Some(tick((kept - 1) * 20_000)));
     }

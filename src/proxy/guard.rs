@@ -3,8 +3,6 @@
 //! A page in a browser on the same machine can send requests to a loopback port, and a name that rebinds to loopback
 //! makes them look local. Where a key is added to requests, they must show that they do not come from such a page.
 
-use std::net::IpAddr;
-
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use http::uri::Authority;
 use hyper::{Method, Uri, http};
@@ -34,7 +32,7 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
     let host = headers.get(HOST).map(|host| host.to_str().unwrap_or("")).or(uri.authority().map(Authority::as_str));
     // HTTP/1.0 clients may leave the host out; browsers never do.
     if let Some(host) = host
-        && !is_trusted(host, &server.hosts)
+        && !server.answers_to(host, |address| address.is_loopback())
     {
         let message = format!(
             "the host {host:?} is neither loopback nor configured, and this backend's key is configured here; to serve \
@@ -51,21 +49,6 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
         return Err(Refusal::NotJson);
     }
     Ok(())
-}
-
-fn is_trusted(host: &str, configured: &[String]) -> bool {
-    let name = without_port(host);
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        || configured.iter().any(|known| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host))
-}
-
-/// The host alone, an IPv6 address without its brackets.
-fn without_port(host: &str) -> &str {
-    match host.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or(v6),
-        None => host.split(':').next().unwrap_or(host),
-    }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

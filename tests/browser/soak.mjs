@@ -13,7 +13,7 @@ const CHARACTER = "ttft_ms=20,itl_ms=5,tokens=8";
 
 // What may be added between the medians of two thirds.
 const TOLERANCE = {
-  "tab heap, MiB": { share: 0.1, more: 0.5 },
+  "tab heap, MiB": { share: 0.02, more: 0.25 },
   "tab buffers, MiB": { share: 0.25, more: 8 },    // the canvases in sight among them, which come and go
   "tab process, MiB": { share: 0.05, more: 16 },
   "server, MiB": { share: 0.05, more: 4 },

@@ -62,7 +62,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Reply {
-        self.send(format!("GET {path} HTTP/1.1\r\nhost: sim\r\n\r\n"));
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"));
         self.reply()
     }
 
@@ -220,7 +220,7 @@ impl Reply {
 /// A chat request with an `x-sim` header.
 pub(crate) fn chat(sim: &str, body: &str) -> String {
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: sim\r\ncontent-type: application/json\r\nx-sim: {sim}\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nx-sim: {sim}\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     )

@@ -1,5 +1,8 @@
 //! The live page and what it listens to.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use streamgauge::backend::sim::text;
 
@@ -97,12 +100,18 @@ fn a_page_is_told_every_request_with_every_token_event() {
 
     // Who comes later sees the same.
     let mut late = Page::open(&proxy);
-    assert_eq!(late.event().0, "hello");
+    let (name, again) = late.event();
+    assert_eq!((&*name, &again["epoch"]), ("hello", &hello["epoch"]));
     let (_, first) = late.event();
     assert_eq!(first["rows"].as_array().expect("rows"), &rows);
-    let backend = &first["backends"][0];
+    // What is said of the last minutes may be a moment old.
+    let mut updates = std::iter::once(first).chain(std::iter::from_fn(|| Some(late.event().1)));
+    let backends = updates.find_map(|update| update.get("backends").filter(|all| all[0]["requests"] == 3).cloned());
+    let backend = &backends.expect("they come again and again")[0];
     assert_eq!((&backend["name"], &backend["kind"]), (&"up".into(), &"openai".into()));
-    assert_eq!([&backend["requests"], &backend["ok"], &backend["errors"], &backend["in_flight"]], [3, 2, 1, 0]);
+    let counts = ["ok", "errors", "unconfirmed", "cancels", "in_flight"].map(|count| backend[count].as_u64());
+    assert_eq!(counts, [2, 1, 0, 0, 0].map(Some));
+    assert!(backend["tpot_ms"]["usage"]["p50"].is_number() && backend["tpot_ms"].get("events").is_none(), "{backend}");
     // On a busy machine some events share a read: their gaps are not exact.
     let exact = exchanges[0].track.gaps().filter(|gap| gap.exact).count();
     assert_eq!(exchanges[0].track.gaps().count(), 8);
@@ -111,6 +120,43 @@ fn a_page_is_told_every_request_with_every_token_event() {
     let median = backend["ttft_ms"]["p50"].as_f64().expect("a median");
     assert!((median - ttft).abs() <= ttft * 0.01, "{median} for {ttft}");
     assert_eq!(backend["ttft_ms"]["spark"].as_array().map(Vec::len), Some(60));
+}
+
+#[test]
+fn updates_come_four_times_a_second_at_most() {
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), "");
+    let mut page = Page::open(&proxy);
+    page.event();
+    page.event();
+    let began = Instant::now();
+    let mut updates = 0;
+    while began.elapsed() < Duration::from_secs(1) {
+        proxy.client().chat("ttft_ms=1,itl_ms=0,tokens=2", STREAM);
+        page.event();
+        updates += 1;
+    }
+    // Each waits at least its quarter of a second, however slow the rest is.
+    let most = began.elapsed().as_millis() / 250 + 1;
+    assert!((3..=most).contains(&updates), "{updates} updates, {most} at most");
+}
+
+#[test]
+fn a_name_that_was_rebound_sees_nothing() {
+    let proxy = Proxy::before(sim().addr(), "");
+    let ask = |path: &str, host: &str| {
+        let mut client = Client::connect(proxy.running.admin());
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        client.head().status
+    };
+    for path in ["/", "/live", "/live.js"] {
+        assert_eq!(ask(path, "rebound.example:9464"), 403, "{path}");
+        for host in ["127.0.0.1:9464", "[::1]:9464", "192.0.2.7", "LocalHost:9464"] {
+            assert_eq!(ask(path, host), 200, "{path} at {host}");
+        }
+    }
+    // Prometheus may know this machine by any name.
+    assert_eq!(ask("/metrics", "gauge.example:9464"), 200);
 }
 
 #[test]
@@ -159,19 +205,30 @@ fn a_stop_ends_the_feeds() {
 #[test]
 fn the_page_comes_from_the_binary_and_may_fetch_nothing_else() {
     let proxy = Proxy::before(sim().addr(), "");
-    for (path, kind) in [
-        ("/", "text/html"),
-        ("/live.css", "text/css"),
-        ("/live.js", "text/javascript"),
-        ("/strips.js", "text/javascript"),
-    ] {
-        let reply = Client::connect(proxy.running.admin()).get(path);
+    let mut known = BTreeSet::from(["/".to_owned()]);
+    let mut open = vec!["/".to_owned()];
+    while let Some(path) = open.pop() {
+        let reply = Client::connect(proxy.running.admin()).get(&path);
         assert_eq!(reply.status, 200, "{path}");
+        let kind = match path.rsplit_once('.') {
+            Some((_, "css")) => "text/css",
+            Some((_, "js")) => "text/javascript",
+            _ => "text/html",
+        };
         assert!(reply.header("content-type").expect("a type").starts_with(kind), "{path}: {reply:?}");
         let policy = reply.header("content-security-policy").expect("a policy");
         assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{policy}");
-        let page = String::from_utf8(reply.body.clone()).expect("UTF-8");
-        assert!(page.len() > 100 && !page.contains("https://"), "{path} names another host");
+        let text = String::from_utf8(reply.body.clone()).expect("UTF-8");
+        assert!(text.len() > 100 && !text.contains("https://"), "{path} names another host");
+        // Every file that one of them names.
+        let named = text.split(['"', '\'']).filter_map(|word| Some(word.strip_prefix('.').unwrap_or(word).to_owned()));
+        for file in named.filter(|word| word.starts_with('/') && [".js", ".css"].iter().any(|end| word.ends_with(end)))
+        {
+            if known.insert(file.clone()) {
+                open.push(file);
+            }
+        }
     }
+    assert!(["/live.css", "/live.js", "/strips.js"].iter().all(|file| known.contains(*file)), "{known:?}");
     assert_eq!(Client::connect(proxy.running.admin()).get("/index.html").status, 404);
 }

@@ -42,23 +42,37 @@ impl Level {
     }
 }
 
-/// The demo's exchanges that the proxy has finished since they were last taken.
-#[derive(Clone, Default)]
-pub(super) struct Seen(Arc<Mutex<Vec<Exchange>>>);
+/// The demo's exchanges that the proxy has finished since they were last taken; nothing once the demo is through.
+#[derive(Clone)]
+pub(super) struct Seen(Arc<Mutex<Option<Vec<Exchange>>>>);
 
 impl Seen {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+
+    /// From now on nothing is kept: whoever goes on using the proxy is not the demo.
+    pub(super) fn close(&self) {
+        *self.lock() = None;
+    }
+
     pub(super) fn listener(&self) -> Listener {
-        let seen = self.0.clone();
+        let seen = self.clone();
         Box::new(move |exchange| {
             // Others may use the proxy meanwhile; their requests are theirs.
-            if exchange.tag.as_deref().is_some_and(|tag| tag.starts_with("demo ")) {
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone());
+            let ours = exchange.tag.as_deref().is_some_and(|tag| tag.starts_with("demo "));
+            if let Some(seen) = seen.lock().as_mut().filter(|_| ours) {
+                seen.push(exchange.clone());
             }
         })
     }
 
     fn take(&self) -> Vec<Exchange> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Exchange>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

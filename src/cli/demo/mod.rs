@@ -72,7 +72,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     let fetched = models_folder().map(|folder| folder.join(LOCAL_FILE));
     let local = args.model.clone().or_else(|| fetched.clone().filter(|file| file.exists()));
     let name = local.as_deref().map_or_else(String::new, name_of);
-    let seen = Seen::default();
+    let seen = Seen::new();
     let config = config(args, &sims, local.as_deref(), &name)?;
     let running = Running::start(&config, vec![seen.listener()]).map_err(Failed::configuration)?;
 
@@ -108,6 +108,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
         say!("none in this process; for a small real one: bash scripts/models.sh (93 MB), then demo again");
     }
     measure(&running, &models, &seen)?;
+    seen.close();
     if args.exit {
         return Ok(());
     }
@@ -164,7 +165,7 @@ fn steady() -> Schedule {
     }
 }
 
-/// As fast on the average, and quicker to begin; but its tokens come in lumps, and sometimes not at all for a while.
+/// Quicker to begin; but its tokens come in lumps, and sometimes not at all for a while.
 fn bursty() -> Schedule {
     Schedule {
         ttft: Duration::from_millis(40),

@@ -24,13 +24,18 @@ pub(super) fn head(width: usize) -> String {
 }
 
 pub(super) fn line(width: usize, model: &str, concurrency: usize, exchanges: &[Exchange], took: Duration) -> String {
-    let ok = exchanges.iter().all(|exchange| exchange.outcome == Outcome::Ok);
+    let ok = match exchanges {
+        [] => "-",
+        all if all.iter().all(|exchange| exchange.outcome == Outcome::Ok) => "yes",
+        _ => "NO",
+    };
     let prompt = sorted(exchanges.iter().filter_map(|exchange| Some(exchange.prompt_tokens()? as f64)));
     let ttft = sorted(exchanges.iter().filter_map(|exchange| exchange.marks.ttft_upstream()).map(ms));
     let tpot = sorted(exchanges.iter().filter_map(Exchange::tpot).map(ms));
     let stall = sorted(exchanges.iter().filter_map(|exchange| exchange.stall).map(ms));
     let tgs = sorted(exchanges.iter().filter_map(Exchange::tgs));
-    let tokens: u64 = exchanges.iter().filter_map(|exchange| exchange.output).map(|output| output.count).sum();
+    let tokens: Option<u64> = exchanges.iter().map(|exchange| Some(exchange.output?.count)).sum();
+    let together = tokens.filter(|_| !exchanges.is_empty()).map(|tokens| tokens as f64 / took.as_secs_f64());
     let shown = |values: &[f64], share: f64, digits: usize, unit: &str| match percentile(values, share) {
         Some(value) => format!("{value:.digits$}{unit}"),
         None => "-".to_owned(),
@@ -38,13 +43,13 @@ pub(super) fn line(width: usize, model: &str, concurrency: usize, exchanges: &[E
     format!(
         "{model:width$}  {:>6}  {concurrency:>8}  {:>3}  {:>11}  {:>11}  {:>10}  {:>9}  {:>11}  {:>11}",
         shown(&prompt, 0.5, 0, ""),
-        if ok { "yes" } else { "NO" },
+        ok,
         shown(&ttft, 0.50, 1, " ms"),
         shown(&ttft, 0.95, 1, " ms"),
         shown(&tpot, 0.50, 1, " ms"),
         shown(&stall, 0.95, 0, " ms"),
         shown(&tgs, 0.50, 1, " tok/s"),
-        format!("{:.0} tok/s", tokens as f64 / took.as_secs_f64()),
+        together.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0} tok/s")),
     )
 }
 
@@ -93,6 +98,6 @@ mod tests {
         let widths: Vec<_> = head.lines().map(|line| line.chars().count()).collect();
         let line = line(8, "steady", 16, &[], Duration::from_secs(1));
         assert_eq!(widths, [line.chars().count(); 3], "{head}\n{line}");
-        assert_eq!(line.matches(" -").count(), 6, "{line}");
+        assert_eq!(line.matches(" -").count(), 8, "{line}");
     }
 }

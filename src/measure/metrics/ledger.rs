@@ -67,10 +67,10 @@ impl Ledger {
     /// Requests that go to `backend` and are not over.
     pub(super) fn in_flight(&self, backend: &str) -> i64 {
         let families = self.families.in_flight.collect();
-        let of_backend = |metric: &&Metric| metric.get_label().iter().any(|label| label.value() == backend);
+        let names = |metric: &Metric| metric.get_label().iter().any(|l| l.name() == "backend" && l.value() == backend);
         let all = families.iter().flat_map(MetricFamily::get_metric);
         #[allow(clippy::cast_possible_truncation)] // a small whole number
-        all.filter(of_backend).map(|metric| metric.get_gauge().get_value() as i64).sum()
+        all.filter(|metric| names(metric)).map(|metric| metric.get_gauge().get_value() as i64).sum()
     }
 
     pub(super) fn gather(&self) -> Vec<MetricFamily> {

@@ -7,15 +7,15 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod histogram;
 mod window;
 
 use super::exchange::Exchange;
 use super::metrics::Listener;
-use window::Window;
-pub use window::{SLOT, SLOTS, Summary, WINDOW, WindowNow};
+pub use window::{SLOT, SLOTS, Shown, Summary, WINDOW, WindowNow};
+use window::{Sample, Window};
 
 /// The most exchanges kept one by one.
 const MOST_ROWS: usize = 512;
@@ -32,24 +32,34 @@ pub struct Row {
 }
 
 /// The last exchanges, and per backend the last minutes.
+///
+/// Those who serve wait for no more than a row being added or a few numbers being counted.
 pub struct Recent {
-    state: Mutex<State>,
+    rows: Mutex<Rows>,
+    windows: Vec<(Arc<str>, Mutex<Window>)>,
+    /// What was last said of the windows, and when: many may ask at once.
+    said: Mutex<Option<(Instant, Windows)>>,
 }
 
-struct State {
-    rows: VecDeque<Row>,
+/// Each backend's last minutes.
+pub type Windows = Arc<[(Arc<str>, WindowNow)]>;
+
+/// For so long an answer about the last minutes holds.
+const FRESH: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+struct Rows {
+    kept: VecDeque<Row>,
     track_bytes: usize,
     /// The number of the last row.
     last: u64,
-    windows: Vec<(Arc<str>, Window)>,
 }
 
 impl Recent {
     /// Nothing yet, at `now`, of these backends.
     pub fn new(backends: impl IntoIterator<Item = Arc<str>>, now: Instant) -> Self {
-        let windows = backends.into_iter().map(|name| (name, Window::new(now))).collect();
-        let state = State { rows: VecDeque::new(), track_bytes: 0, last: 0, windows };
-        Self { state: Mutex::new(state) }
+        let windows = backends.into_iter().map(|name| (name, Mutex::new(Window::new(now)))).collect();
+        Self { rows: Mutex::default(), windows, said: Mutex::new(None) }
     }
 
     /// What is to be told every finished exchange.
@@ -59,20 +69,23 @@ impl Recent {
     }
 
     fn finished(&self, exchange: &Exchange) {
-        let row = Arc::new(exchange.clone());
-        let mut state = self.lock();
-        let state = &mut *state;
         if let (Some(backend), Some(end)) = (&exchange.backend, exchange.marks.end)
-            && let Some((_, window)) = state.windows.iter_mut().find(|(name, _)| name == backend)
+            && let Some((_, window)) = self.windows.iter().find(|(name, _)| name == backend)
+            && exchange.measured
         {
-            window.add(exchange, end);
+            // The work is done before the lock is taken.
+            let sample = Sample::of(exchange);
+            lock(window).add(&sample, end);
         }
-        state.last += 1;
-        state.track_bytes += row.track.size();
-        state.rows.push_back(Row { number: state.last, exchange: row });
-        while state.rows.len() > 1 && (state.rows.len() > MOST_ROWS || state.track_bytes > MOST_TRACK_BYTES) {
-            if let Some(oldest) = state.rows.pop_front() {
-                state.track_bytes -= oldest.exchange.track.size();
+        let exchange = Arc::new(exchange.clone());
+        let mut rows = lock(&self.rows);
+        let rows = &mut *rows;
+        rows.last += 1;
+        rows.track_bytes += exchange.track.size();
+        rows.kept.push_back(Row { number: rows.last, exchange });
+        while rows.kept.len() > 1 && (rows.kept.len() > MOST_ROWS || rows.track_bytes > MOST_TRACK_BYTES) {
+            if let Some(oldest) = rows.kept.pop_front() {
+                rows.track_bytes -= oldest.exchange.track.size();
             }
         }
     }
@@ -80,9 +93,9 @@ impl Recent {
     /// The newest exchanges after number `seen`, oldest first: at most `rows`, with at most `track_bytes` of tracks beyond
     /// the newest. Also the number of the newest there is; what lies between and was not returned is left out.
     pub fn after(&self, seen: u64, rows: usize, track_bytes: usize) -> (Vec<Row>, u64) {
-        let state = self.lock();
+        let all = lock(&self.rows);
         let mut room = track_bytes;
-        let newest = state.rows.iter().rev().take_while(|row| row.number > seen).take(rows);
+        let newest = all.kept.iter().rev().take_while(|row| row.number > seen).take(rows);
         let fits = newest.enumerate().take_while(|(index, row)| {
             let size = row.exchange.track.size();
             let fits = *index == 0 || size <= room;
@@ -91,17 +104,26 @@ impl Recent {
         });
         let mut found: Vec<Row> = fits.map(|(_, row)| row.clone()).collect();
         found.reverse();
-        (found, state.last)
+        (found, all.last)
     }
 
-    /// Each backend's last minutes, seen at `now`.
-    pub fn windows(&self, now: Instant) -> Vec<(Arc<str>, WindowNow)> {
-        self.lock().windows.iter_mut().map(|(name, window)| (name.clone(), window.at(now))).collect()
+    /// Each backend's last minutes, seen at `now` or just before.
+    pub fn windows(&self, now: Instant) -> Windows {
+        let mut said = lock(&self.said);
+        if let Some((at, windows)) = &*said
+            && now.saturating_duration_since(*at) < FRESH
+            && now >= *at
+        {
+            return windows.clone();
+        }
+        let windows: Windows = self.windows.iter().map(|(name, window)| (name.clone(), lock(window).at(now))).collect();
+        *said = Some((now, windows.clone()));
+        windows
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

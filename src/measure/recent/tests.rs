@@ -71,9 +71,12 @@ fn percentiles_cover_the_last_minute_and_their_course_the_minutes_before() {
         // Within the first slot: TTFT 10 to 1,000 ms, and ITL 20 ms.
         recent.finished(&stream(number, 10 * (number + 1), 20, 10));
     }
-    let [(name, up), (_, idle)] = &recent.windows(at(4_000))[..] else { panic!("two backends") };
+    let windows = recent.windows(at(4_000));
+    let [(name, up), (_, idle)] = &windows[..] else { panic!("two backends") };
     assert_eq!((&**name, up.requests, up.ok, up.cancels), ("up", 100, 100, 0));
-    let [ttft, itl, tpot, tgs] = up.now.each_ref().map(|summary| summary.as_ref().unwrap());
+    let kinds = [Shown::Ttft, Shown::Itl, Shown::Tpot(Source::Events), Shown::Tgs(Source::Events)];
+    let [ttft, itl, tpot, tgs] = kinds.map(|shown| up.of(shown).0.unwrap());
+    assert!(up.of(Shown::Tpot(Source::Usage)).0.is_none(), "sources never mix");
     assert_eq!([ttft.count, itl.count, tpot.count, tgs.count], [100, 1000, 100, 100]);
     for (found, expected) in
         [(ttft.p50, 500.0), (ttft.p95, 950.0), (ttft.p99, 990.0), (itl.p99, 20.0), (tpot.p50, 20.0)]
@@ -85,14 +88,17 @@ fn percentiles_cover_the_last_minute_and_their_course_the_minutes_before() {
     assert!(up.course.iter().flatten().all(Option::is_none), "the slot is not over");
     assert!(idle.requests == 0 && idle.now.iter().all(Option::is_none));
 
-    let later = &recent.windows(at(12_000))[0].1;
-    assert_eq!(later.now[0].as_ref(), Some(ttft));
-    let [median, p95] = later.course[0][SLOTS - 2].unwrap();
+    let later = recent.windows(at(12_000));
+    let later = &later[0].1;
+    let (now, course) = later.of(Shown::Ttft);
+    assert_eq!(now, Some(ttft));
+    let [median, p95] = course[SLOTS - 2].unwrap();
     near(median, 500.0);
     near(p95, 950.0);
-    assert!(later.course[0][SLOTS - 1].is_none() && later.course[0].len() == SLOTS);
+    assert!(course[SLOTS - 1].is_none() && course.len() == SLOTS);
 
-    let hour = &recent.windows(at(3_600_000))[0].1;
+    let hour = recent.windows(at(3_600_000));
+    let hour = &hour[0].1;
     assert!(hour.requests == 0 && hour.now.iter().all(Option::is_none));
     assert!(hour.course.iter().flatten().all(Option::is_none));
 }
@@ -102,7 +108,7 @@ fn a_slot_leaves_the_window_after_a_minute() {
     let recent = recent();
     recent.finished(&stream(1_000, 10, 1, 1));
     recent.finished(&stream(30_000, 10, 1, 1));
-    for (now, requests) in [(54_999, 2), (60_001, 1), (89_999, 1), (90_001, 0)] {
+    for (now, requests) in [(54_999, 2), (60_001, 1), (89_400, 1), (90_001, 0)] {
         assert_eq!(recent.windows(at(now))[0].1.requests, requests, "at {now}");
     }
 }
@@ -116,8 +122,11 @@ fn what_has_no_value_enters_no_percentile() {
     let whole = stream(0, 10, 1, 4);
     recent.finished(&Exchange { marks: Marks { first_event: None, ..whole.marks }, ..whole });
     recent.finished(&Exchange { backend: None, ..stream(0, 10, 1, 4) });
-    let up = &recent.windows(at(1))[0].1;
-    assert_eq!((up.requests, up.ok, up.cancels), (2, 1, 1));
+    let unmeasured = Exchange { measured: false, ..stream(0, 10, 1, 4) };
+    recent.finished(&unmeasured);
+    let windows = recent.windows(at(1));
+    let up = &windows[0].1;
+    assert_eq!((up.requests, up.ok, up.unconfirmed, up.cancels), (2, 1, 0, 1));
     assert!(up.now.iter().all(Option::is_none), "{:?}", up.now);
 }
 
@@ -151,4 +160,25 @@ fn tracks_are_bounded_together() {
         "{bytes} bytes in {} rows",
         rows.len()
     );
+}
+
+#[test]
+fn what_was_just_said_of_the_last_minutes_holds_for_a_moment() {
+    let recent = recent();
+    assert_eq!(recent.windows(at(1_000))[0].1.requests, 0);
+    recent.finished(&Exchange { outcome: Outcome::Unconfirmed, ..stream(900, 10, 1, 1) });
+    assert_eq!(recent.windows(at(1_400))[0].1.requests, 0);
+    let fresh = recent.windows(at(1_500));
+    assert_eq!((fresh[0].1.requests, fresh[0].1.ok, fresh[0].1.unconfirmed), (1, 0, 1));
+}
+
+#[test]
+fn everything_shown_has_a_place_of_its_own() {
+    let window = recent().windows(at(0))[0].1.clone();
+    for (index, shown) in Shown::ALL.into_iter().enumerate() {
+        let mut window = window.clone();
+        window.now[index] = Some(Summary { count: 1, p50: 0.0, p95: 0.0, p99: 0.0 });
+        let found: Vec<_> = Shown::ALL.into_iter().filter(|other| window.of(*other).0.is_some()).collect();
+        assert_eq!(found, [shown]);
+    }
 }

@@ -6,8 +6,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::histogram::Histogram;
 use crate::measure::exchange::Exchange;
+use crate::measure::intervals::Source;
 use crate::measure::outcome::Outcome;
 
 const SLOT_SECONDS: u64 = 5;
@@ -20,20 +23,44 @@ pub const SLOTS: usize = 60;
 /// What "now" covers, the slot that is not over included.
 pub const WINDOW: Duration = Duration::from_secs(SLOT_SECONDS * HELD as u64);
 
-/// What is kept percentiles of.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// Vantage `client`, in µs.
+/// What there are percentiles of. Those that N enters are kept apart by its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Vantage `client`, in milliseconds.
     Ttft,
-    /// With exact instants, in µs.
+    /// Between exact instants, in milliseconds.
     Itl,
-    /// In µs.
-    Tpot,
-    /// In thousandths of a token per second.
-    Tgs,
+    /// In milliseconds.
+    Tpot(Source),
+    /// In tokens per second.
+    Tgs(Source),
 }
 
-const KINDS: usize = 4;
+impl Shown {
+    /// Everything there are percentiles of.
+    pub const ALL: [Self; KINDS] = [
+        Self::Ttft,
+        Self::Itl,
+        Self::Tpot(Source::Usage),
+        Self::Tpot(Source::Tokenizer),
+        Self::Tpot(Source::Events),
+        Self::Tgs(Source::Usage),
+        Self::Tgs(Source::Tokenizer),
+        Self::Tgs(Source::Events),
+    ];
+
+    /// Its place in [`Shown::ALL`].
+    fn place(self) -> usize {
+        match self {
+            Self::Ttft => 0,
+            Self::Itl => 1,
+            Self::Tpot(source) => 2 + source as usize,
+            Self::Tgs(source) => 5 + source as usize,
+        }
+    }
+}
+
+const KINDS: usize = 8;
 
 /// Percentiles of one interval: of times in milliseconds, of TGS in tokens per second.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,28 +82,62 @@ pub struct WindowNow {
     pub requests: u64,
     /// Those that ended well.
     pub ok: u64,
+    /// Those that ended without a finish reason, but with the end marker.
+    pub unconfirmed: u64,
     /// Those whose client left.
     pub cancels: u64,
-    /// TTFT at the client's side, ITL of exact instants, TPOT, TGS. `None` where nothing was observed.
+    /// What [`Shown::ALL`] names. `None` where nothing was observed.
     pub now: [Option<Summary>; KINDS],
     /// p50 and p95 of each slot that is over, oldest first, [`SLOTS`] of them. `None` where nothing was observed.
     pub course: [Vec<Option<[f64; 2]>>; KINDS],
+}
+
+impl WindowNow {
+    /// What there is of one of them: its last minute, and its course.
+    pub fn of(&self, shown: Shown) -> (Option<&Summary>, &[Option<[f64; 2]>]) {
+        (self.now[shown.place()].as_ref(), &self.course[shown.place()])
+    }
+}
+
+/// What one exchange adds. Values are in µs, or thousandths of a token per second.
+pub(super) struct Sample {
+    outcome: Outcome,
+    values: SmallVec<[(Shown, u64, u32); 32]>,
+}
+
+impl Sample {
+    pub(super) fn of(exchange: &Exchange) -> Self {
+        let mut sample = Self { outcome: exchange.outcome, values: SmallVec::new() };
+        // Of a reply in one piece no time but its duration means anything.
+        if exchange.marks.first_event.is_none() {
+            return sample;
+        }
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        sample.push(Shown::Ttft, exchange.marks.ttft_client().map(micros), 1);
+        if let Some(source) = exchange.output.map(|output| output.source) {
+            sample.push(Shown::Tpot(source), exchange.tpot().map(micros), 1);
+            sample.push(Shown::Tgs(source), exchange.tgs().map(|rate| rate * 1e3), 1);
+        }
+        for gap in exchange.track.gaps().filter(|gap| gap.exact) {
+            sample.push(Shown::Itl, Some(micros(gap.time) / f64::from(gap.tokens)), gap.tokens);
+        }
+        sample
+    }
+
+    fn push(&mut self, shown: Shown, value: Option<f64>, times: u32) {
+        let Some(value) = value else { return };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and is never negative
+        self.values.push((shown, value.round() as u64, times));
+    }
 }
 
 #[derive(Default)]
 struct Slot {
     requests: u64,
     ok: u64,
+    unconfirmed: u64,
     cancels: u64,
     histograms: [Option<Histogram>; KINDS],
-}
-
-impl Slot {
-    fn add(&mut self, kind: Kind, value: Option<f64>, times: u32) {
-        let Some(value) = value else { return };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and is never negative
-        self.histograms[kind as usize].get_or_insert_with(Histogram::new).add(value.round() as u64, times);
-    }
 }
 
 pub(super) struct Window {
@@ -94,22 +155,15 @@ impl Window {
     }
 
     /// An exchange ended at `now`.
-    pub(super) fn add(&mut self, exchange: &Exchange, now: Instant) {
+    pub(super) fn add(&mut self, sample: &Sample, now: Instant) {
         self.roll(now);
         let Some(slot) = self.slots.back_mut() else { return };
         slot.requests += 1;
-        slot.ok += u64::from(exchange.outcome == Outcome::Ok);
-        slot.cancels += u64::from(exchange.outcome.is_cancel());
-        // Of a reply in one piece no time but its duration means anything.
-        if exchange.marks.first_event.is_none() {
-            return;
-        }
-        let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        slot.add(Kind::Ttft, exchange.marks.ttft_client().map(micros), 1);
-        slot.add(Kind::Tpot, exchange.tpot().map(micros), 1);
-        slot.add(Kind::Tgs, exchange.tgs().map(|rate| rate * 1e3), 1);
-        for gap in exchange.track.gaps().filter(|gap| gap.exact) {
-            slot.add(Kind::Itl, Some(micros(gap.time) / f64::from(gap.tokens)), gap.tokens);
+        slot.ok += u64::from(sample.outcome == Outcome::Ok);
+        slot.unconfirmed += u64::from(sample.outcome == Outcome::Unconfirmed);
+        slot.cancels += u64::from(sample.outcome.is_cancel());
+        for (shown, value, times) in &sample.values {
+            slot.histograms[shown.place()].get_or_insert_with(Histogram::new).add(*value, *times);
         }
     }
 
@@ -120,6 +174,7 @@ impl Window {
         WindowNow {
             requests: sum(|slot| slot.requests),
             ok: sum(|slot| slot.ok),
+            unconfirmed: sum(|slot| slot.unconfirmed),
             cancels: sum(|slot| slot.cancels),
             now: std::array::from_fn(|kind| self.summary(kind)),
             course: std::array::from_fn(|kind| self.course[kind].iter().copied().collect()),
