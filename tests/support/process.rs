@@ -58,7 +58,7 @@ impl ConfigFile {
 }
 
 /// A process that does not outlive the test.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

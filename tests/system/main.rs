@@ -8,6 +8,7 @@ mod support;
 mod cancel;
 mod config_errors;
 mod conservation;
+mod demo;
 mod errors;
 mod forwarding;
 mod framing;
