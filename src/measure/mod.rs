@@ -14,6 +14,7 @@ pub mod intervals;
 mod metrics;
 mod observation;
 mod outcome;
+mod plausible;
 mod reader;
 mod recent;
 pub mod timeline;

@@ -10,15 +10,13 @@ use smallvec::SmallVec;
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::intervals::Reasoning;
+use super::plausible::plausible;
 use super::track::{Tick, Track};
 use crate::clock::{EngineReport, ReadStamp};
 use crate::wire::{Choice, Meaning, Usage};
 
 /// More tokens than this in one event are not believed.
 const MOST_TOKENS_PER_EVENT: u64 = 512;
-/// More tokens than this in one request are not believed: a counter must survive one bad report.
-const MOST_TOKENS: u64 = 100_000_000;
-
 /// More choices than this in one reply are not followed; the API's own limit for `n`.
 const MOST_CHOICES: usize = 128;
 
@@ -393,19 +391,6 @@ impl Timeline {
         }
         let at = found.unwrap_or(self.lines.len() - 1);
         self.lines.get_mut(at)
-    }
-}
-
-/// What can be believed of a usage report: no count beyond reason, and no part larger than its whole.
-fn plausible(usage: Usage) -> Usage {
-    let within = |count: Option<u64>, most: u64| count.filter(|count| *count <= most);
-    let input = within(usage.input, MOST_TOKENS);
-    let output = within(usage.output, MOST_TOKENS);
-    Usage {
-        input,
-        output,
-        reasoning: within(usage.reasoning, output.unwrap_or(0)),
-        cached: within(usage.cached, input.unwrap_or(0)),
     }
 }
 
