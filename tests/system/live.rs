@@ -221,7 +221,7 @@ fn the_page_comes_from_the_binary_and_may_fetch_nothing_else() {
         let text = String::from_utf8(reply.body.clone()).expect("UTF-8");
         assert!(text.len() > 100 && !text.contains("https://"), "{path} names another host");
         // Every file that one of them names.
-        let named = text.split(['"', '\'']).filter_map(|word| Some(word.strip_prefix('.').unwrap_or(word).to_owned()));
+        let named = text.split(['"', '\'']).map(|word| word.strip_prefix('.').unwrap_or(word).to_owned());
         for file in named.filter(|word| word.starts_with('/') && [".js", ".css"].iter().any(|end| word.ends_with(end)))
         {
             if known.insert(file.clone()) {
