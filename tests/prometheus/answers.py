@@ -24,6 +24,8 @@ def finite(series: dict) -> list[float]:
 def shows(result: list[dict], wanted: dict[str, str]) -> bool:
     labels = {label: value for label, value in wanted.items() if label != "="}
     values = [finite(series) for series in result if labels.items() <= series["metric"].items()]
+    if wanted.get("=") == expected.CALM["="]:
+        return any(0 in found for found in values)
     if "=" in wanted:
         return any(found and not any(found) for found in values)
     return any(any(found) for found in values)
@@ -37,10 +39,16 @@ class Answers:
         self.findings.queries += 1
         return self.prometheus.range(query, self.start, self.end, STEP)
 
+    def instant(self, query: str, at: float) -> list[dict]:
+        """Of one moment, in the form of a range of one."""
+        self.findings.queries += 1
+        return [{"metric": series["metric"], "values": [series["value"]]} for series in self.prometheus.instant(query, at)]
+
     def panel(self, uid: str, panel: dict) -> None:
         for target in panel["targets"]:
             where = f"{uid}: {panel['title']}: {target['refId']}"
-            result = self.range(substituted(target["expr"]))
+            query = substituted(target["expr"])
+            result = self.instant(query, self.end) if target["instant"] else self.range(query)
             for wanted in expected.PANELS[uid].get(panel["title"], [{}]):
                 self.findings.that(shows(result, wanted), f"{where} does not show {wanted or 'anything'}: {target['expr']}")
             for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
@@ -68,7 +76,7 @@ class Answers:
         self.findings.that(rule["health"] == "ok", f"{rule['name']}: {rule['health']}: {rule.get('lastError')}")
         is_alert = rule["type"] == "alerting"
         histogram = rule.get("labels", {}).get("histogram")
-        queries = [promql.without_comparison(rule["query"])] if is_alert else [rule["query"], rule["name"]]
+        queries = [promql.without_comparisons(rule["query"])] if is_alert else [rule["query"], rule["name"]]
         if histogram and not is_alert:
             queries[1] += f'{{histogram="{histogram}"}}'
         for query in queries:
@@ -87,6 +95,17 @@ class Answers:
         for selector in promql.selectors(query):
             found = self.range(substituted(selector))
             self.findings.that(bool(found), f"no data of {selector}, of {query}")
+
+
+def stat_wrong(prometheus: Prometheus, panel: dict, at: float) -> str:
+    """What is wrong with what a stat shows `at` a moment without traffic, if anything: only 0, or no value, is right."""
+    for target in panel["targets"]:
+        # A shorter interval than a dashboard's, so that the traffic is over sooner.
+        shown = prometheus.instant(substituted(target["expr"].replace("$__rate_interval", "4s")), at)
+        values = [float(series["value"][1]) for series in shown]
+        if any(value != 0 for value in values) or (values and panel["title"] in expected.IDLE_ABSENT):
+            return f"{panel['title']} shows {values} without traffic: {target['expr']}"
+    return ""
 
 
 def true_ttfts(log: pathlib.Path, from_ns: int, to_ns: int) -> list[float]:
@@ -113,7 +132,7 @@ def check_ttft(
     assert len(result) == 1 and result[0]["metric"] == {"backend": "steady"}, (query, result)
     shown = float(result[0]["value"][1])
     truth = true_ttfts(log, end_ns - window * 10**9, end_ns)
-    assert len(truth) >= 100, f"only {len(truth)} streams in the window"
+    assert len(truth) >= 50, f"only {len(truth)} streams in the window"
     median = truth[len(truth) // 2]
     name = "streamgauge_time_to_first_token_seconds_bucket"
     bounds = sorted(float(le) for le in catalogue.metrics[name]["le"])

@@ -55,6 +55,31 @@ def check_files(findings: Findings) -> None:
             told = panel["description"]
             findings.that(bool(told) and told.endswith(".") and "\n" not in told, f"{name}: {panel['title']}: no one-line description")
             findings.that(bool(panel["fieldConfig"]["defaults"].get("unit")), f"{name}: {panel['title']}: no unit")
+            if panel["type"] == "stat":
+                check_stat(f"{name}: {panel['title']}", panel, findings)
+            if panel["type"] == "xychart":
+                check_xychart(f"{name}: {panel['title']}", panel, findings)
+
+
+def check_stat(where: str, panel: dict, findings: Findings) -> None:
+    """A stat shows what is now, or that nothing is. Of a range, Grafana would take the last sample, however old it is."""
+    for target in panel["targets"]:
+        findings.that(target["instant"] and not target["range"], f"{where}: not an instant query")
+    findings.that(bool(panel["fieldConfig"]["defaults"].get("noValue")), f"{where}: no text for the absence of a value")
+    findings.that(panel["options"]["graphMode"] == "none", f"{where}: a graph, of which an instant query has one point")
+
+
+def check_xychart(where: str, panel: dict, findings: Findings) -> None:
+    """What Grafana needs to draw one query against another, a series for each backend."""
+    # Tables of several queries name their columns by query; merged, they share the columns Time and backend.
+    columns = {f"Value #{target['refId']}" for target in panel["targets"]}
+    findings.that(len(columns) == 2 and all(target["format"] == "table" for target in panel["targets"]), f"{where}: not two tables")
+    steps = [(step["id"], step["options"].get("fields")) for step in panel["transformations"]]
+    findings.that(steps == [("merge", None), ("partitionByValues", ["backend"])], f"{where}: its transformations are {steps}")
+    # Mapped by hand, a series is drawn of one frame alone, which has to be named; automatically, of every frame.
+    findings.that(panel["options"]["mapping"] == "auto", f"{where}: shows no frame, or one backend alone")
+    matched = {axis: series[axis]["matcher"]["options"] for series in panel["options"]["series"] for axis in ("x", "y")}
+    findings.that(matched == {"x": "Value #A", "y": "Value #B"} and set(matched.values()) == columns, f"{where}: its axes are {matched}")
 
 
 def check_names(catalogue: promql.Catalogue, queries: list[tuple[str, str]], findings: Findings) -> None:
@@ -93,8 +118,10 @@ def check_last_bounds(catalogue: promql.Catalogue, rules: list[dict], findings: 
             findings.that(float(bound) == last, f"the last bound of {histogram} is {last:g}, and not {bound}")
             findings.that(rule["query"].count(f"streamgauge_{histogram}_") == 2, f"the rule for {histogram} reads another histogram")
     every = {name.removesuffix("_bucket") for name in catalogue.metrics if name.startswith("streamgauge_") and name.endswith("_bucket")}
-    # The same observations as TTFT's.
-    for missing in every - seen - {"streamgauge_time_to_first_token_by_prompt_seconds"}:
+    # The same observations as TTFT's, and those that a client's slowness is part of.
+    left_out = {"streamgauge_time_to_first_token_by_prompt_seconds", "streamgauge_dwell_seconds"}
+    findings.that(not left_out & seen, f"a rule looks at the last bucket of {left_out & seen}")
+    for missing in every - seen - left_out:
         findings.that(False, f"no rule looks at the last bucket of {missing}")
 
 
@@ -107,7 +134,7 @@ def check_alerts(rules: list[dict], alerts: list[dict], findings: Findings) -> N
         for title in re.findall(r'"([^"]+)"', text):
             findings.that(any(title in titles.get(uid, ()) for uid in named), f"{name}: no panel or row of {named} is called {title!r}")
     active = {alert["labels"]["alertname"] for alert in alerts}
-    findings.that(active == expected.ALERTS, f"the alerts {active} are active, and not {expected.ALERTS}")
+    findings.that(active == expected.ALERTS, f"the alerts {sorted(active)} are active, and not {sorted(expected.ALERTS)}")
     for alert in alerts:
         name, notes = alert["labels"]["alertname"], alert["annotations"]
         findings.that({"summary", "description"} <= notes.keys() and "severity" in alert["labels"], f"{name}: {notes}")

@@ -133,8 +133,8 @@ def selectors(query: str) -> list[str]:
     return re.findall(r"streamgauge[\w:]*(?:\{[^}]*\})?", query)
 
 
-def without_comparison(query: str) -> str:
-    """An alert's expression without the comparison at its end."""
-    bare = re.fullmatch(r"(?s)(.+?)\s*(?:>|<|!=)\s*[\d.]+\s*", query)
-    assert bare, f"an alert without a comparison at its end: {query}"
-    return bare[1]
+def without_comparisons(query: str) -> str:
+    """An alert's expression without its comparisons to a number."""
+    bare, compared = re.subn(r"\s*(?:>=|<=|>|<|!=|==)\s*[\d.]+(?=\s|$)", "", query)
+    assert compared, f"an alert that compares nothing to a number: {query}"
+    return bare

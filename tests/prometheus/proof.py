@@ -10,11 +10,12 @@ import sys
 import tempfile
 import time
 
+import expected
 import promql
-from answers import Answers, check_ttft
+from answers import Answers, check_ttft, stat_wrong
 from checks import Findings, check_alerts, check_files, check_last_bounds, check_meaning, check_names
 from shipped import ROOT, dashboards, panels, queries_at_hand
-from stage import Prometheus, answers, free_port, get, make_certificates, running, wait_for
+from stage import Prometheus, answers, free_port, get, make_certificates, patiently, running, wait_for
 from traffic import Traffic
 
 TRAFFIC = 60.0  # seconds
@@ -152,7 +153,13 @@ def run(binary: str, folder: pathlib.Path, findings: Findings) -> None:
                     for name in {rule["name"] for rule in rules if rule["type"] == "recording"}}
         catalogue = promql.Catalogue(exposition, recorded)
         ask(Answers(prometheus, began + SETTLED, end, findings), catalogue, rules, findings)
+        patiently(lambda: {alert["labels"]["alertname"] for alert in prometheus.alerts()} >= expected.ALERTS)
         check_alerts(rules, prometheus.alerts(), findings)
+        stats = [panel for _, dashboard in dashboards() for panel in panels(dashboard) if panel["type"] == "stat"]
+        patiently(lambda: not any(stat_wrong(prometheus, panel, time.time()) for panel in stats))
+        for panel in stats:
+            wrong = stat_wrong(prometheus, panel, time.time())
+            findings.that(not wrong, wrong)
         print(check_ttft(prometheus, catalogue, log, end, end_ns, int(TRAFFIC - SETTLED), findings))
 
 

@@ -71,13 +71,20 @@ def answers(url: str) -> bool:
     return True
 
 
-def wait_for(what: str, condition) -> None:
-    """Polls `condition` until it holds; fails after PATIENCE."""
+def patiently(condition) -> bool:
+    """Polls `condition` until it holds, for PATIENCE at most; returns whether it did."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+            return False
         time.sleep(0.05)
+    return True
+
+
+def wait_for(what: str, condition) -> None:
+    """Polls `condition` until it holds; fails after PATIENCE."""
+    if not patiently(condition):
+        raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
 
 
 @contextlib.contextmanager
