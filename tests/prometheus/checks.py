@@ -80,6 +80,8 @@ def check_xychart(where: str, panel: dict, findings: Findings) -> None:
     findings.that(panel["options"]["mapping"] == "auto", f"{where}: shows no frame, or one backend alone")
     matched = {axis: series[axis]["matcher"]["options"] for series in panel["options"]["series"] for axis in ("x", "y")}
     findings.that(matched == {"x": "Value #A", "y": "Value #B"} and set(matched.values()) == columns, f"{where}: its axes are {matched}")
+    named = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+    findings.that(named <= columns, f"{where}: its overrides are for {named}")
 
 
 def check_names(catalogue: promql.Catalogue, queries: list[tuple[str, str]], findings: Findings) -> None:

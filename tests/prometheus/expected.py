@@ -24,7 +24,7 @@ COUNTED = backends("steady", "secure", "local", source="usage") + backends("stea
 BY_PROMPT = [{"backend": name, "prompt": prompt} for name in ("steady", "secure") for prompt in PROMPTS]
 UNKNOWN_PROMPT = backends("steady", prompt="unknown")
 PHASES = ["read_body", "dns", "connect", "tls", "send", "wait", "queue", "prefill", "first_token", "decode", "tail"]
-OBJECTIVES = [*backends("steady", slo="interactive"), *backends("steady", "local", slo="server"),
+OBJECTIVES = [*backends("steady", slo="interactive"), *backends("steady", slo="server"), *backends("local", slo="patient"),
               *backends("slow", slo="interactive", **ZERO), *backends("slow", slo="server", **ZERO)]
 
 PANELS = {
@@ -34,7 +34,7 @@ PANELS = {
         "Error share": [{}],
         "TTFT p95, client": [{}],
         "Throughput": of("source", "usage", "events"),
-        "Objectives met": of("slo", "interactive", "server"),
+        "Objectives met": of("slo", "interactive", "server", "patient"),
         "Requests by outcome": of("outcome", *OUTCOMES),
         "In flight by backend": [*STREAMING, *backends("slow", "short")],
         "Throughput by backend and source": COUNTED,

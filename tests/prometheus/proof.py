@@ -75,6 +75,12 @@ name = "server"
 ttft_ms = 2000
 tpot_ms = 200
 
+# Within which the engine's replies are on any machine.
+[[slo]]
+name = "patient"
+ttft_ms = 60000
+tpot_ms = 20000
+
 [[route]]
 model = "llama-2-*"
 backend = "local"
