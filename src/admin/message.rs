@@ -182,9 +182,18 @@ pub(super) struct BackendMessage {
     /// All others.
     errors: u64,
     ttft_ms: Option<Course>,
-    itl_ms: Option<Course>,
+    itl_ms: ByTiming,
     tpot_ms: BySource,
     tgs: BySource,
+}
+
+/// ITLs, kept apart by whether both instants are an event's own.
+#[derive(Serialize)]
+struct ByTiming {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exact: Option<Course>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coalesced: Option<Course>,
 }
 
 /// What N enters, kept apart by where N comes from.
@@ -228,7 +237,10 @@ impl BackendMessage {
             cancels,
             errors: requests - ok - unconfirmed - cancels,
             ttft_ms: Course::of(window, Shown::Ttft),
-            itl_ms: Course::of(window, Shown::Itl),
+            itl_ms: ByTiming {
+                exact: Course::of(window, Shown::Itl),
+                coalesced: Course::of(window, Shown::ItlCoalesced),
+            },
             tpot_ms: BySource::of(window, Shown::Tpot),
             tgs: BySource::of(window, Shown::Tgs),
         }

@@ -134,7 +134,7 @@ impl Proxy {
         let body = self.read_body(&head.headers, body).await?;
         observation.body_read(last_read(client));
         let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
-        let tag = head.headers.get(&headers::TAG).and_then(|tag| tag.to_str().ok());
+        let tag = head.headers.get(&headers::TAG).and_then(|tag| std::str::from_utf8(tag.as_bytes()).ok());
         observation.asked(Asked {
             model: chat.model.as_deref().map(Box::from),
             stream: chat.stream,

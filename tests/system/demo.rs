@@ -53,5 +53,5 @@ fn a_taken_port_is_named() {
     let output = demo(&folder, &address).arg("--exit").stderr(Stdio::piped()).output().expect("run");
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains(&address) && told.contains("in use"), "{told}");
+    assert!(told.contains("--admin") && told.contains(&address) && told.contains("in use"), "{told}");
 }

@@ -62,7 +62,8 @@ fn a_page_is_told_every_request_with_every_token_event() {
     let (name, hello) = early.event();
     assert_eq!((&*name, hello["listen"].as_str()), ("hello", Some(&*proxy.running.listen().to_string())));
     let mut client = proxy.client();
-    let reply = client.chat("ttft_ms=30,itl_ms=4,tokens=9,usage=always", STREAM);
+    let headers = [("x-sim", "ttft_ms=30,itl_ms=4,tokens=9,usage=always"), ("x-streamgauge-tag", "实验")];
+    let reply = client.ask(crate::post("/v1/chat/completions", &headers, STREAM));
     assert_eq!(reply.text(0, "content"), text(9));
     client.chat("ttft_ms=1,tokens=3", WHOLE);
     client.chat("status=429", STREAM);
@@ -80,6 +81,7 @@ fn a_page_is_told_every_request_with_every_token_event() {
         assert!((phases - row["duration_ms"].as_f64().expect("ms")).abs() < 0.02, "{row}");
     }
     let stream = &rows[0];
+    assert_eq!(stream["tag"], "实验");
     let ticks: Vec<u64> =
         stream["ticks_us"].as_array().expect("ticks").iter().map(|tick| tick.as_u64().expect("µs")).collect();
     let expected: Vec<_> = exchanges[0].track.ticks().map(|tick| tick.at.as_micros()).collect();
@@ -113,9 +115,9 @@ fn a_page_is_told_every_request_with_every_token_event() {
     assert_eq!(counts, [2, 1, 0, 0, 0].map(Some));
     assert!(backend["tpot_ms"]["usage"]["p50"].is_number() && backend["tpot_ms"].get("events").is_none(), "{backend}");
     // On a busy machine some events share a read: their gaps are not exact.
-    let exact = exchanges[0].track.gaps().filter(|gap| gap.exact).count();
-    assert_eq!(exchanges[0].track.gaps().count(), 8);
-    assert_eq!(backend["itl_ms"]["count"].as_u64().unwrap_or(0), exact as u64);
+    let exact = exchanges[0].track.gaps().filter(|gap| gap.exact).count() as u64;
+    let counts = ["exact", "coalesced"].map(|timing| backend["itl_ms"][timing]["count"].as_u64().unwrap_or(0));
+    assert_eq!(counts, [exact, 8 - exact]);
     assert_eq!(backend["ttft_ms"]["count"], 1);
     let median = backend["ttft_ms"]["p50"].as_f64().expect("a median");
     assert!((median - ttft).abs() <= ttft * 0.01, "{median} for {ttft}");

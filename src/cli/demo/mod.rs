@@ -74,7 +74,10 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     let name = local.as_deref().map_or_else(String::new, name_of);
     let seen = Seen::new();
     let config = config(args, &sims, local.as_deref(), &name)?;
-    let running = Running::start(&config, vec![seen.listener()]).map_err(Failed::configuration)?;
+    let running = Running::start(&config, vec![seen.listener()]).map_err(|error| match error.key().as_deref() {
+        Some(["server", flag]) => Failed::configuration(format!("--{flag}: {}", error.problem())),
+        _ => Failed::configuration(&error),
+    })?;
 
     say!("live     http://{}/   open this in a browser: every request, token by token", running.admin());
     say!("proxy    http://{}/v1", running.listen());

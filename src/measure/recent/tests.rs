@@ -74,6 +74,7 @@ fn percentiles_cover_the_last_minute_and_their_course_the_minutes_before() {
     let windows = recent.windows(at(4_000));
     let [(name, up), (_, idle)] = &windows[..] else { panic!("two backends") };
     assert_eq!((&**name, up.requests, up.ok, up.cancels), ("up", 100, 100, 0));
+    assert!(up.of(Shown::ItlCoalesced).0.is_none());
     let kinds = [Shown::Ttft, Shown::Itl, Shown::Tpot(Source::Events), Shown::Tgs(Source::Events)];
     let [ttft, itl, tpot, tgs] = kinds.map(|shown| up.of(shown).0.unwrap());
     assert!(up.of(Shown::Tpot(Source::Usage)).0.is_none(), "sources never mix");

@@ -30,6 +30,8 @@ pub enum Shown {
     Ttft,
     /// Between exact instants, in milliseconds.
     Itl,
+    /// Where one of the two events shared its read, in milliseconds.
+    ItlCoalesced,
     /// In milliseconds.
     Tpot(Source),
     /// In tokens per second.
@@ -41,6 +43,7 @@ impl Shown {
     pub const ALL: [Self; KINDS] = [
         Self::Ttft,
         Self::Itl,
+        Self::ItlCoalesced,
         Self::Tpot(Source::Usage),
         Self::Tpot(Source::Tokenizer),
         Self::Tpot(Source::Events),
@@ -54,13 +57,14 @@ impl Shown {
         match self {
             Self::Ttft => 0,
             Self::Itl => 1,
-            Self::Tpot(source) => 2 + source as usize,
-            Self::Tgs(source) => 5 + source as usize,
+            Self::ItlCoalesced => 2,
+            Self::Tpot(source) => 3 + source as usize,
+            Self::Tgs(source) => 6 + source as usize,
         }
     }
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 /// Percentiles of one interval: of times in milliseconds, of TGS in tokens per second.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,8 +122,9 @@ impl Sample {
             sample.push(Shown::Tpot(source), exchange.tpot().map(micros), 1);
             sample.push(Shown::Tgs(source), exchange.tgs().map(|rate| rate * 1e3), 1);
         }
-        for gap in exchange.track.gaps().filter(|gap| gap.exact) {
-            sample.push(Shown::Itl, Some(micros(gap.time) / f64::from(gap.tokens)), gap.tokens);
+        for gap in exchange.track.gaps() {
+            let itl = if gap.exact { Shown::Itl } else { Shown::ItlCoalesced };
+            sample.push(itl, Some(micros(gap.time) / f64::from(gap.tokens)), gap.tokens);
         }
         sample
     }
