@@ -35,7 +35,8 @@ fn line(exchange: &Exchange, format: Format) -> String {
     line.text("model_served", exchange.model_served.as_deref());
     line.flag("stream", exchange.stream);
     line.ms("duration_ms", marks.duration());
-    line.ms("ttft_ms", marks.ttft_upstream());
+    line.ms("ttft_ms", marks.ttft_client());
+    line.ms("ttft_upstream_ms", marks.ttft_upstream());
     line.ms("tpot_ms", exchange.tpot());
     line.number("prompt_tokens", exchange.prompt_tokens());
     line.number("output_tokens", exchange.output.map(|output| output.count));

@@ -57,7 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     }
     let mut signals = Signals::new().map_err(Failed::running)?;
     let running = Running::start(&config, vec![log.access_log(format)]).map_err(|error| blamed(args, &error))?;
-    announce(&config, &running);
+    announce(&config, args.config.is_some(), &running);
     let loading = running.loading();
     let loaded = in_background("loading", move || loading(&mut announce_model)).map_err(Failed::running)?;
     let name = match signals.unless(loaded) {
@@ -87,17 +87,21 @@ fn blamed(args: &ServeArgs, error: &StartError) -> Failed {
     match (flag, &args.config) {
         (Some(flag), _) => Failed::configuration(format!("{flag}: {}", error.problem())),
         (None, Some(path)) => Failed::configuration(Config::error_at(path, &key, &error.problem())),
-        (None, None) => Failed::configuration(error),
+        (None, None) => match key[..] {
+            ["server", flag] => Failed::configuration(format!("--{flag}: {}", error.problem())),
+            _ => Failed::configuration(error),
+        },
     }
 }
 
-fn announce(config: &Config, running: &Running) {
+fn announce(config: &Config, written: bool, running: &Running) {
     for backend in &config.backends {
         match &backend.kind {
             BackendKind::OpenAi(openai) => {
                 let key = if openai.api_key.is_some() { "configured" } else { "the client's own" };
                 tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, "backend");
-                for key in without_effect(openai) {
+                // Who wrote no configuration has set none of these.
+                for key in without_effect(openai).filter(|_| written) {
                     tracing::warn!(backend = %backend.name, key, "this version reads the key and does not act on it yet");
                 }
             }

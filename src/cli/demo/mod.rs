@@ -85,7 +85,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     say!("");
     let shared = "simulated; the first token after";
     say!("{STEADY}   {shared} 100 ms and 0.5 ms per prompt token, then one every 12 ms");
-    say!("{BURSTY}   {shared} 40 ms and 0.2 ms per prompt token, then four every 48 ms, with a stall now and then");
+    say!("{BURSTY}   {shared} 40 ms and 0.2 ms per prompt token, then four every 48 ms, every 24th 300 ms late");
     let simulated = [(1, 4), (4, 2), (16, 2)].map(|(concurrency, rounds)| (512, concurrency, rounds));
     let computed = [(16, 1, 4), (128, 1, 2), (128, 4, 2)];
     let levels = |levels: &[(usize, usize, usize)], max_tokens| {
@@ -106,6 +106,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     })
     .map_err(Failed::configuration)?;
     if local.is_some() {
+        say!("         it really computes: its lines may take a minute or more");
         models.push(Shown { name: name.clone(), levels: levels(&computed, 32) });
     } else {
         say!("none in this process; for a small real one: bash scripts/models.sh (93 MB), then demo again");

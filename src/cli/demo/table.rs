@@ -6,17 +6,16 @@ use crate::measure::{Exchange, Outcome};
 
 /// Above the lines: what each column says, and what it is called.
 pub(super) fn head(width: usize) -> String {
-    let plain =
-        ["prompt", "requests", "all", "wait for the first token", "then, each", "longest", "speed of", "of all"];
-    let terms = ["tokens", "at once", "ok", "TTFT p50", "TTFT p95", "TPOT p50", "gap p95", "one, p50", "together"];
-    let [tokens, at_once, ok, wait, each, longest, one, all] = plain;
+    let [tokens, requests, ok] = ["prompt", "requests", "ended"];
+    let [wait, each, longest, one, all] = ["wait for the first token", "then, each", "longest", "speed of", "of all"];
     let first = format!(
-        "{:width$}  {tokens:>6}  {at_once:>8}  {ok:>3}  {wait:>24}  {each:>10}  {longest:>9}  {one:>11}  {all:>11}",
+        "{:width$}  {tokens:>6}  {requests:>8}  {ok:>8}  {wait:>24}  {each:>10}  {longest:>9}  {one:>11}  {all:>11}",
         ""
     );
-    let [tokens, at_once, ok, p50, p95, each, longest, one, all] = terms;
+    let [tokens, at_once, ok, p50, worst] = ["tokens", "at once", "well", "TTFT p50", "TTFT worst"];
+    let [each, longest, one, all] = ["TPOT p50", "gap worst", "one, p50", "together"];
     let second = format!(
-        "{:width$}  {tokens:>6}  {at_once:>8}  {ok:>3}  {p50:>11}  {p95:>11}  {each:>10}  {longest:>9}  {one:>11}  {all:>11}",
+        "{:width$}  {tokens:>6}  {at_once:>8}  {ok:>8}  {p50:>11}  {worst:>11}  {each:>10}  {longest:>9}  {one:>11}  {all:>11}",
         "model"
     );
     let line = "─".repeat(second.chars().count());
@@ -24,11 +23,7 @@ pub(super) fn head(width: usize) -> String {
 }
 
 pub(super) fn line(width: usize, model: &str, concurrency: usize, exchanges: &[Exchange], took: Duration) -> String {
-    let ok = match exchanges {
-        [] => "-",
-        all if all.iter().all(|exchange| exchange.outcome == Outcome::Ok) => "yes",
-        _ => "NO",
-    };
+    let ok = exchanges.iter().filter(|exchange| exchange.outcome == Outcome::Ok).count();
     let prompt = sorted(exchanges.iter().filter_map(|exchange| Some(exchange.prompt_tokens()? as f64)));
     let ttft = sorted(exchanges.iter().filter_map(|exchange| exchange.marks.ttft_upstream()).map(ms));
     let tpot = sorted(exchanges.iter().filter_map(Exchange::tpot).map(ms));
@@ -36,20 +31,20 @@ pub(super) fn line(width: usize, model: &str, concurrency: usize, exchanges: &[E
     let tgs = sorted(exchanges.iter().filter_map(Exchange::tgs));
     let tokens: Option<u64> = exchanges.iter().map(|exchange| Some(exchange.output?.count)).sum();
     let together = tokens.filter(|_| !exchanges.is_empty()).map(|tokens| tokens as f64 / took.as_secs_f64());
-    let shown = |values: &[f64], share: f64, digits: usize, unit: &str| match percentile(values, share) {
+    let shown = |value: Option<f64>, digits: usize, unit: &str| match value {
         Some(value) => format!("{value:.digits$}{unit}"),
         None => "-".to_owned(),
     };
     format!(
-        "{model:width$}  {:>6}  {concurrency:>8}  {:>3}  {:>11}  {:>11}  {:>10}  {:>9}  {:>11}  {:>11}",
-        shown(&prompt, 0.5, 0, ""),
-        ok,
-        shown(&ttft, 0.50, 1, " ms"),
-        shown(&ttft, 0.95, 1, " ms"),
-        shown(&tpot, 0.50, 1, " ms"),
-        shown(&stall, 0.95, 0, " ms"),
-        shown(&tgs, 0.50, 1, " tok/s"),
-        together.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0} tok/s")),
+        "{model:width$}  {:>6}  {concurrency:>8}  {:>8}  {:>11}  {:>11}  {:>10}  {:>9}  {:>11}  {:>11}",
+        shown(median(&prompt), 0, ""),
+        format!("{ok} of {}", exchanges.len()),
+        shown(median(&ttft), 1, " ms"),
+        shown(ttft.last().copied(), 1, " ms"),
+        shown(median(&tpot), 1, " ms"),
+        shown(stall.last().copied(), 0, " ms"),
+        shown(median(&tgs), 1, " tok/s"),
+        shown(together, 0, " tok/s"),
     )
 }
 
@@ -57,8 +52,8 @@ pub(super) fn line(width: usize, model: &str, concurrency: usize, exchanges: &[E
 pub(super) const NOTES: &str = "\
 TTFT    time to first token: from the request's last byte to the first piece of output
 TPOT    time per output token after the first, a request's average
-gap     a request's longest wait between two pieces of output: what a reader sees as a stall
-p50     half of the requests were at least as good; p95: 19 of 20 were
+gap     a wait between two pieces of output: what a reader sees as a stall
+p50     the median: half of the requests were at least as good; worst: none was worse
 speed   output tokens per second: of one request, its wait included, and of all that ran at once
 Each line was warmed up first; the warm-up is not in it.";
 
@@ -72,11 +67,9 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The nearest-rank percentile of sorted values. `None` of none.
-fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rank: whole, positive, small
-    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
-    sorted.get(rank - 1).copied()
+/// The lower median of sorted values. `None` of none.
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
 #[cfg(test)]
@@ -84,12 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_nearest_ranks() {
-        let values: Vec<f64> = (1..=20).map(f64::from).collect();
-        assert_eq!(percentile(&values, 0.5), Some(10.0));
-        assert_eq!(percentile(&values, 0.95), Some(19.0));
-        assert_eq!(percentile(&values[..1], 0.95), Some(1.0));
-        assert_eq!(percentile(&[], 0.5), None);
+    fn the_median_is_the_lower_one() {
+        assert_eq!(median(&[1.0, 2.0, 3.0, 4.0]), Some(2.0));
+        assert_eq!(median(&[1.0, 2.0, 3.0]), Some(2.0));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]
@@ -98,6 +89,7 @@ mod tests {
         let widths: Vec<_> = head.lines().map(|line| line.chars().count()).collect();
         let line = line(8, "steady", 16, &[], Duration::from_secs(1));
         assert_eq!(widths, [line.chars().count(); 3], "{head}\n{line}");
-        assert_eq!(line.matches(" -").count(), 8, "{line}");
+        assert_eq!(line.matches(" -").count(), 7, "{line}");
+        assert!(line.contains("0 of 0"), "{line}");
     }
 }
