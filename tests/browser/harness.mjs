@@ -70,25 +70,27 @@ const answers = (url) => new Promise((done) => {
   http.get(url, (reply) => { reply.resume(); done(reply.statusCode === 200); }).on("error", () => done(false));
 });
 
-// A reply that stalls twice, by 250 ms, among gaps of 15 ms. The second script keeps the file from being every reply.
-const token = String.raw`send = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"`;
-const SCRIPTS = `
-${[[180, 1], [15, 11], [265, 1], [15, 9], [265, 1], [15, 7]].map(([wait, repeat]) => `[[script.stalls.step]]\nwait_ms = ${wait}\nrepeat = ${repeat}\n${token}\n`).join("")}
-[[script.stalls.step]]
-send = """
-data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
-
-data: [DONE]
-
-"""
-[[script.plain.step]]
-send = "data: [DONE]\\n\\n"
-`;
+// Replies step by step: how long to wait, how often, and for which choices there is a token then.
+const token = (choices) => choices.map((index) => String.raw`data: {\"choices\":[{\"index\":${index},\"delta\":{\"content\":\"x\"}}]}\n\n`).join("");
+const finish = (choices) => choices.map((index) => String.raw`data: {\"choices\":[{\"index\":${index},\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n`).join("");
+const script = (name, steps, end) => [
+  ...steps.map(([wait, repeat, choices = [0]]) => `[[script.${name}.step]]\nwait_ms = ${wait}\nrepeat = ${repeat}\nsend = "${token(choices)}"\n`),
+  `[[script.${name}.step]]\nsend = "${end}data: [DONE]\\n\\n"\n`,
+].join("\n");
+const SCRIPTS = [
+  // Two stalls of 250 ms among gaps of 15 ms.
+  script("stalls", [[180, 1], [15, 11], [265, 1], [15, 9], [265, 1], [15, 7]], finish([0])),
+  // Choice 1 pauses for 300 ms while choice 0 goes on.
+  script("crossing", [[100, 1, [0, 1]], [15, 6, [0, 1]], [15, 19], [15, 8, [0, 1]]], finish([0, 1])),
+  script("unfinished", [[30, 4]], ""),
+  // For the pictures.
+  script("pauses", [[280, 1], [30, 10], [520, 1], [30, 8], [440, 1], [30, 6]], finish([0])),
+].join("\n");
 
 // Two simulated upstreams, `steady` (models by default) and `reasoner` (models r*), one that nobody listens at (models
-// gone*), and the proxy before them. `proxyPort` is where it listens if that is free.
+// gone*), and the proxy before them. `proxyPort` is where it listens if that is free; `second` the models of the second.
 export class Stage {
-  static async open(binary, { names = ["steady", "reasoner"], gone = true, proxyPort } = {}) {
+  static async open(binary, { names = ["steady", "reasoner"], gone = true, second = "r*", proxyPort } = {}) {
     const stage = new Stage();
     stage.binary = binary;
     stage.folder = mkdtempSync(path.join(tmpdir(), "streamgauge-browser-"));
@@ -120,7 +122,7 @@ base_url = "http://127.0.0.1:${nobody}"
 model = "gone*"
 backend = "gone"` : ""}
 [[route]]
-model = "r*"
+model = "${second}"
 backend = "${names[1]}"
 [[route]]
 model = "*"
@@ -146,8 +148,18 @@ backend = "${names[0]}"
 
   stopProxy() { return stop(this.proxy); }
 
+  // Another proxy before the same upstreams.
+  async beside() {
+    const [listen, admin] = (await Promise.all([0, 0].map(freePort))).map((port) => `127.0.0.1:${port}`);
+    const config = path.join(this.folder, "beside.toml");
+    writeFileSync(config, readFileSync(this.config, "utf8").replace(this.listen, listen).replace(this.admin, admin));
+    this.other = start(this.binary, ["serve", "--config", config], { env: { PATH: process.env.PATH, STREAMGAUGE_LOG: "warn" } });
+    await this.ready(this.other, `http://${admin}/readyz`);
+    return { listen, admin };
+  }
+
   async close() {
-    await Promise.all([this.proxy, ...this.sims].map(stop));
+    await Promise.all([this.proxy, this.other, ...this.sims].map(stop));
   }
 
   // What the simulations sent for the request of this name, in the order of sending.
@@ -160,14 +172,14 @@ backend = "${names[0]}"
 
   // One chat completion; resolves when it is over, however it ends. The client leaves after so many bytes, or when the
   // signal says so.
-  chat({ model = "gpt-x", sim = "", tag, leaveAfter, signal } = {}) {
+  chat({ model = "gpt-x", sim = "", tag, n, listen = this.listen, leaveAfter, signal } = {}) {
     return new Promise((done) => {
-      const body = JSON.stringify({ model, stream: true, stream_options: { include_usage: true }, messages: [{ role: "user", content: "how long is a coastline" }] });
+      const body = JSON.stringify({ model, n, stream: true, stream_options: { include_usage: true }, messages: [{ role: "user", content: "how long is a coastline" }] });
       const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
       if (sim) headers["x-sim"] = sim;
       if (tag) headers["x-streamgauge-tag"] = tag;
       const over = (status) => done(status ?? 0);
-      const request = http.request(`http://${this.listen}/v1/chat/completions`, { method: "POST", agent: this.agent, headers, signal }, (reply) => {
+      const request = http.request(`http://${listen}/v1/chat/completions`, { method: "POST", agent: this.agent, headers, signal }, (reply) => {
         let bytes = 0;
         reply.on("data", (data) => {
           bytes += data.length;
@@ -182,6 +194,47 @@ backend = "${names[0]}"
   }
 }
 
+// A port of its own before an admin listener, which can be exchanged or taken away under the pages that came here.
+export class Relay {
+  #open = new Set();
+  #target = null;
+  #host = null;
+
+  static async open() {
+    const relay = new Relay();
+    relay.server = net.createServer((near) => relay.#join(near));
+    await new Promise((done) => relay.server.listen(0, "127.0.0.1", done));
+    relay.address = `127.0.0.1:${relay.server.address().port}`;
+    return relay;
+  }
+
+  #join(near) {
+    near.on("error", () => {});
+    if (!this.#target) return near.destroy();
+    const host = this.#host;
+    const far = net.connect(Number(this.#target.split(":")[1]), "127.0.0.1");
+    for (const [one, other] of [[near, far], [far, near]]) {
+      this.#open.add(one);
+      one.on("error", () => {});
+      one.on("close", () => { this.#open.delete(one); other.destroy(); });
+    }
+    near.on("data", (data) => far.write(host ? data.toString("latin1").replace(/^host: .*$/im, `host: ${host}`) : data));
+    far.pipe(near);
+  }
+
+  // Requests go to this listener from now on, under the name of this host; with none they are cut at once.
+  lead(target, host = null) {
+    this.#target = target;
+    this.#host = host;
+    for (const socket of this.#open) socket.destroy();
+  }
+
+  close() {
+    this.lead(null);
+    this.server.close();
+  }
+}
+
 // ── The browser ──
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -193,7 +246,7 @@ export async function openBrowser() {
 }
 
 // A tab on the live page, with everything it complained about in `page.complaints`.
-export async function openPage(browser, stage, { scheme = "light", width = 1600, height = 1000, scale = 1 } = {}) {
+export async function openPage(browser, stage, { scheme = "light", width = 1600, height = 1000, scale = 1, address = stage.admin } = {}) {
   const context = await browser.newContext({ colorScheme: scheme, viewport: { width, height }, deviceScaleFactor: scale, acceptDownloads: true });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
@@ -205,7 +258,7 @@ export async function openPage(browser, stage, { scheme = "light", width = 1600,
   // For work on the page without building: its files from this folder, under the product's headers.
   const files = process.env.STREAMGAUGE_PAGE;
   if (files) await page.route(/\/([a-z]+\.(js|css))?$/, (route) => serveFrom(files, stage, route));
-  await page.goto(`http://${stage.admin}/`);
+  await page.goto(`http://${address}/`);
   return page;
 }
 

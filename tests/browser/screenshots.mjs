@@ -14,13 +14,13 @@ const MOST_BYTES = 200_000;
 // What people run side by side: short and long replies, one that thinks first, one that stalls, and what goes wrong.
 const between = (low, high) => low + Math.random() * (high - low);
 const KINDS = [
-  { weight: 7, ask: () => ({ model: "gpt-4o-mini", sim: character(between(90, 260), between(9, 14), between(20, 70)) }) },
-  { weight: 4, ask: () => ({ model: "r1-distill", sim: `${character(between(180, 420), between(18, 26), between(24, 50))},reasoning=${Math.round(between(6, 16))}` }) },
-  { weight: 2, ask: () => ({ model: "gpt-4o-mini", tag: "batch", sim: `${character(between(90, 200), 12, 60)},events_per_write=4` }) },
-  { weight: 2, ask: () => ({ model: "r1-distill", sim: "script=stalls" }) },
-  { weight: 0.5, ask: () => ({ model: "gpt-4o-mini", sim: "status=503" }) },
-  { weight: 0.5, ask: () => ({ model: "r1-distill", sim: `${character(200, 20, 60)}`, leaveAfter: 2500 }) },
-  { weight: 0.4, ask: () => ({ model: "gpt-4o-mini", sim: "ttft_ms=120,itl_ms=12,tokens=14,end=truncate" }) },
+  { weight: 7, ask: () => ({ model: "sim-chat", sim: character(between(250, 480), between(28, 38), between(20, 70)) }) },
+  { weight: 4, ask: () => ({ model: "sim-reasoner", sim: `${character(between(400, 800), between(34, 46), between(24, 50))},reasoning=${Math.round(between(6, 16))}` }) },
+  { weight: 2, ask: () => ({ model: "sim-relay", tag: "batch", sim: `${character(between(250, 400), 30, 60)},events_per_write=4` }) },
+  { weight: 2, ask: () => ({ model: "sim-reasoner", sim: "script=pauses" }) },
+  { weight: 0.5, ask: () => ({ model: "sim-chat", sim: "status=503" }) },
+  { weight: 0.5, ask: () => ({ model: "sim-reasoner", sim: `${character(450, 40, 60)}`, leaveAfter: 2500 }) },
+  { weight: 0.4, ask: () => ({ model: "sim-relay", sim: "ttft_ms=300,itl_ms=30,tokens=14,end=truncate" }) },
 ];
 
 function character(ttft, itl, tokens) {
@@ -32,7 +32,7 @@ function any() {
   return KINDS.find(({ weight }) => (at -= weight) < 0) ?? KINDS[0];
 }
 
-const stage = await Stage.open(process.env.STREAMGAUGE_BIN, { names: ["taotoken", "lab"], gone: false, proxyPort: 8484 });
+const stage = await Stage.open(process.env.STREAMGAUGE_BIN, { names: ["steady", "bursty"], second: "sim-r*", gone: false, proxyPort: 8484 });
 const chrome = await openBrowser();
 
 let running = true;

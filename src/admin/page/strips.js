@@ -10,12 +10,22 @@ export const PHASES = {
   first_token: "response head, until the first token", decode: "first token, until the last", tail: "after the last token",
 };
 
-// A gap stands out when it is FACTOR times the row's median gap and at least MARGIN_MS longer. Gaps under TOGETHER_MS
-// are between events that came together; they leave the median, or it would be 0 where events come in batches.
+// A gap is the time from one token event of a choice to the next of the same choice, per token that the later brings.
+// It stands out when it is FACTOR times the row's median gap and at least MARGIN_MS longer. Gaps of events less than
+// TOGETHER_MS apart leave the median, or it would be 0 where events come in batches.
 export const STALL = { FACTOR: 4, MARGIN_MS: 10, TOGETHER_MS: 1 };
 
-const OUTCOME_GROUPS = { ok: "ok", client_cancel: "cancel", client_cancel_before_token: "cancel" };
-export const groupOf = (outcome) => OUTCOME_GROUPS[outcome] ?? "error";
+// Colour is never the only difference: each group has a sign of its own.
+export const GROUPS = {
+  ok: { sign: "●", long: "the reply was complete" },
+  cancel: { sign: "◆", long: "the client left before the end" },
+  unconfirmed: { sign: "■", long: "ended with [DONE] but no finish reason" },
+  error: { sign: "▲", long: "any other end" },
+};
+const GROUP_OF = { ok: "ok", client_cancel: "cancel", client_cancel_before_token: "cancel", unconfirmed: "unconfirmed" };
+export const groupOf = (outcome) => GROUP_OF[outcome] ?? "error";
+// What the outcome's name leaves open.
+export const outcomeNote = (outcome) => (outcome === "unconfirmed" ? GROUPS.unconfirmed.long : "");
 
 // A row with what drawing it needs: instants in ms from its start, its median gap, and the gaps that stand out.
 export function study(row) {
@@ -24,16 +34,17 @@ export function study(row) {
   let at = 0;
   deltas.forEach((delta, i) => { ticks[i] = (at += delta) / 1000; });
 
-  const gaps = deltas.slice(1).map((us) => us / 1000);
-  const apart = gaps.filter((gap) => gap >= STALL.TOGETHER_MS).sort((a, b) => a - b);
+  const gaps = [];
+  for (let i = 0; i < ticks.length; i++) {
+    const us = row.gaps_us ? row.gaps_us[i] : i > 0 ? deltas[i] : null;
+    if (us == null) continue;
+    gaps.push({ tick: i, from: ticks[i] - us / 1000, to: ticks[i], ms: us / 1000 / (row.tokens?.[i] || 1) });
+  }
+  const apart = gaps.filter(({ from, to }) => to - from >= STALL.TOGETHER_MS).map(({ ms }) => ms).sort((a, b) => a - b);
   const median = apart.length ? apart[apart.length >> 1] : null;
   const limit = median === null ? Infinity : Math.max(median * STALL.FACTOR, median + STALL.MARGIN_MS);
-  let longest = -1;
-  const stalls = [];
-  gaps.forEach((gap, i) => {
-    if (longest < 0 || gap > gaps[longest]) longest = i;
-    if (gap > limit) stalls.push(i);
-  });
+  const stalls = gaps.filter(({ ms }) => ms > limit);
+  const longest = gaps.reduce((most, gap) => (most && most.ms >= gap.ms ? most : gap), null);
   return { row, ticks, median, stalls, longest };
 }
 
@@ -166,14 +177,13 @@ export function drawStrip(canvas, item, axis) {
   drawEnd(context, row, x(0), x(row.duration_ms), axis.width);
 }
 
-function drawGaps(context, { ticks, stalls, longest }, x) {
+function drawGaps(context, { stalls, longest }, x) {
   const { top, bottom } = STRIP;
   context.fillStyle = fillOf(context, "stall");
-  for (const i of stalls) context.fillRect(x(ticks[i]), top, x(ticks[i + 1]) - x(ticks[i]), bottom - top);
-  if (longest < 0) return;
-  const [left, right] = [x(ticks[longest]), Math.max(x(ticks[longest + 1]), x(ticks[longest]) + 2)];
+  for (const { from, to } of stalls) context.fillRect(x(from), top, x(to) - x(from), bottom - top);
+  if (!longest) return;
   context.fillStyle = stalls.includes(longest) ? ink["phase-stall"] : ink.control;
-  context.fillRect(left, bottom + 3, right - left, 2);
+  context.fillRect(x(longest.from), bottom + 3, Math.max(x(longest.to) - x(longest.from), 2), 2);
 }
 
 // Answer tokens are tall, reasoning tokens half as tall, and a dot on top says that the event shared its read. Where
@@ -200,6 +210,10 @@ function drawTicks(context, kinds, ticks, x, width) {
   context.globalAlpha = 1;
 }
 
+const CORNERS = {
+  cancel: [[0, -5], [5, 0], [0, 5], [-5, 0]], unconfirmed: [[-4, -4], [4, -4], [4, 4], [-4, 4]], error: [[0, -5], [5, 4], [-5, 4]],
+};
+
 function drawEnd(context, row, begin, end, width) {
   const { top, bottom } = STRIP;
   const middle = (top + bottom) / 2;
@@ -219,7 +233,6 @@ function drawEnd(context, row, begin, end, width) {
   const at = Math.min(end + 7, width - 5);
   context.fillStyle = ink[`sign-${group}`];
   context.beginPath();
-  if (group === "cancel") for (const [dx, dy] of [[0, -5], [5, 0], [0, 5], [-5, 0]]) context.lineTo(at + dx, middle + dy);
-  else for (const [dx, dy] of [[0, -5], [5, 4], [-5, 4]]) context.lineTo(at + dx, middle + dy);
+  for (const [dx, dy] of CORNERS[group]) context.lineTo(at + dx, middle + dy);
   context.fill();
 }

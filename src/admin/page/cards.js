@@ -1,0 +1,126 @@
+// One card per backend: its counts, its percentiles, and their course.
+
+import { state } from "./state.js";
+import { $, METRICS, SOURCES, element, exact, setText, short } from "./text.js";
+
+const SHARES = ["p50", "p95", "p99"];
+const WHY_NONE = { itl_ms: "none with exact instants in this time" };
+
+const cards = new Map();
+
+export function drawCards() {
+  const backends = state.backends ?? [];
+  $("backends").hidden = !backends.length;
+  const names = new Set(backends.map((backend) => backend.name));
+  for (const [name, card] of cards) {
+    if (!names.has(name)) { card.root.remove(); cards.delete(name); }
+  }
+  for (const backend of backends) {
+    if (!cards.has(backend.name)) cards.set(backend.name, makeCard(backend));
+    fillCard(cards.get(backend.name), backend);
+  }
+}
+
+function makeCard(backend) {
+  const root = element("article", "card");
+  const title = element("h3", "", backend.name);
+  title.append(" ", element("small", "", backend.kind));
+  const load = element("p", "load");
+  const table = element("table");
+  const head = table.createTHead().insertRow();
+  for (const text of ["", ...SHARES, "over time"]) {
+    const cell = element(text ? "th" : "td", text === "over time" ? "spark-head" : "", text);
+    if (text) cell.scope = "col";
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  root.append(title, load, table);
+  $("cards").append(root);
+  return { root, load, body, lines: [] };
+}
+
+// One line per metric, and where the number of tokens enters it one per source of that number: they never mix.
+function coursesOf(backend) {
+  return Object.keys(METRICS).flatMap((key) => {
+    if (key !== "tpot_ms" && key !== "tgs") return [{ key, source: "", course: backend[key] }];
+    const seen = Object.keys(SOURCES).filter((source) => backend[key]?.[source]);
+    return seen.length ? seen.map((source) => ({ key, source, course: backend[key][source] })) : [{ key, source: "", course: null }];
+  });
+}
+
+function makeLine(body, { key, source }) {
+  const { name, unit, long } = METRICS[key];
+  const row = body.insertRow();
+  const head = element("th");
+  head.scope = "row";
+  const abbr = element("abbr", "", name);
+  abbr.title = source ? `${long}; ${SOURCES[source]}` : long;
+  head.append(abbr, " ", element("small", "", source ? `${unit} · ${source}` : unit));
+  const numbers = SHARES.map((share) => element("td", share));
+  const spark = makeSpark();
+  const cell = element("td", "spark");
+  cell.append(spark.root, spark.top);
+  row.append(head, ...numbers, cell);
+  return { key, source, numbers, spark };
+}
+
+function fillCard(card, backend) {
+  const part = (n, word) => (n ? ` · ${n} ${word}` : "");
+  setText(card.load, `${backend.in_flight} in flight · ${backend.requests} ${backend.requests === 1 ? "request" : "requests"}${part(backend.ok, "ok")}${part(backend.unconfirmed, "unconfirmed")}${part(backend.errors, backend.errors === 1 ? "error" : "errors")}${part(backend.cancels, "cancelled")}`);
+  const courses = coursesOf(backend);
+  const same = courses.length === card.lines.length && courses.every(({ key, source }, i) => card.lines[i].key === key && card.lines[i].source === source);
+  if (!same) {
+    card.body.replaceChildren();
+    card.lines = courses.map((course) => makeLine(card.body, course));
+  }
+  courses.forEach(({ key, source, course }, i) => {
+    const { numbers, spark } = card.lines[i];
+    const { name, unit } = METRICS[key];
+    SHARES.forEach((share, j) => {
+      const value = course?.[share];
+      setText(numbers[j], short(value));
+      numbers[j].title = value == null ? WHY_NONE[key] ?? "nothing observed in this time" : `${exact(value)} ${unit}, ${course.count} observed`;
+    });
+    fillSpark(spark, course?.spark ?? [], source ? `${name}, ${source},` : name, unit);
+  });
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function makeSpark() {
+  const root = document.createElementNS(SVG, "svg");
+  root.setAttribute("role", "img");
+  root.setAttribute("preserveAspectRatio", "none");
+  const [band, line] = ["spark-band", "spark-line"].map((name) => {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", name);
+    root.append(path);
+    return path;
+  });
+  return { root, band, line, top: element("span", "spark-top") };
+}
+
+// Above the curve is room for the number at its top. Steps, one per slot, since a slot's percentile holds for all of it.
+// A slot without observations stays a gap.
+function fillSpark(spark, slots, name, unit) {
+  const top = Math.max(0, ...slots.map((slot) => slot?.[1] ?? 0));
+  const y = (value) => (40 - (value / (top || 1)) * 27).toFixed(1);
+  let line = "", band = "";
+  for (let i = 0; i < slots.length; i++) {
+    if (!slots[i]) continue;
+    const begin = i;
+    let upper = "", lower = "";
+    for (; slots[i]; i++) {
+      line += `${i === begin ? `M${i}` : "V"}${i === begin ? " " : ""}${y(slots[i][0])}H${i + 1}`;
+      upper += `${i === begin ? "" : "V"}${y(slots[i][1])}H${i + 1}`;
+      lower = `V${y(slots[i][0])}H${i}${lower}`;
+    }
+    band += `M${begin} ${upper}${lower}Z`;
+  }
+  spark.root.setAttribute("viewBox", `0 0 ${slots.length || 1} 41`);
+  spark.line.setAttribute("d", line);
+  spark.band.setAttribute("d", band);
+  setText(spark.top, top ? short(top) : "");
+  const last = slots.findLast((slot) => slot);
+  spark.root.setAttribute("aria-label", last ? `${name} curve, 0 to ${short(top)} ${unit}; latest p50 ${short(last[0])}, p95 ${short(last[1])}` : `${name} curve, nothing observed`);
+}
