@@ -1,6 +1,7 @@
 // What the browser checks stand on: simulated upstreams, the proxy, requests, and a browser. All on loopback, on free
 // ports; every process that was started is ended, whatever happens.
 
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
@@ -11,7 +12,7 @@ import path from "node:path";
 
 const modules = createRequire(path.resolve(process.env.BROWSER_MODULES ?? "target/browser", "package.json"));
 const { chromium } = modules("playwright-core");
-export const axeSource = readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
+const axeSource = readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
 
 // Only what is broken makes a check wait for it.
 export const PATIENCE_MS = 30_000;
@@ -200,12 +201,10 @@ export class Relay {
   #target = null;
   #host = null;
 
-  static async open() {
-    const relay = new Relay();
-    relay.server = net.createServer((near) => relay.#join(near));
-    await new Promise((done) => relay.server.listen(0, "127.0.0.1", done));
-    relay.address = `127.0.0.1:${relay.server.address().port}`;
-    return relay;
+  async open() {
+    const server = net.createServer((near) => this.#join(near));
+    await new Promise((done) => server.listen(0, "127.0.0.1", done));
+    this.address = `127.0.0.1:${server.address().port}`;
   }
 
   #join(near) {
@@ -227,11 +226,6 @@ export class Relay {
     this.#target = target;
     this.#host = host;
     for (const socket of this.#open) socket.destroy();
-  }
-
-  close() {
-    this.lead(null);
-    this.server.close();
   }
 }
 
@@ -269,4 +263,23 @@ async function serveFrom(folder, stage, route) {
   const { headers } = await fetch(`http://${stage.admin}/`);
   const policy = headers.get("content-security-policy");
   await route.fulfill({ body: readFileSync(path.join(folder, name)), headers: { "content-type": TYPES[name.split(".")[1]], "content-security-policy": policy } });
+}
+
+// ── What is asked of a page ──
+
+export const rowCount = (page) => page.locator("#rows tr").count();
+export const seqs = (page) => page.locator("#rows tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.seq)));
+export const waitForRows = (n, page) => until(`${n} rows are shown`, async () => (await rowCount(page)) >= n);
+
+export async function noSeriousFault(tab, what) {
+  await tab.evaluate(axeSource);
+  const { violations, passes } = await tab.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+  assert.ok(passes.length > 10, `axe looked at too little of ${what}: ${passes.length} rules passed`);
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join("; ").slice(0, 600)}`), [], what);
+}
+
+export async function noSidewaysScroll(tab, what) {
+  const [content, view] = await tab.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(content <= view, `${what} is ${content} px wide in a view of ${view}`);
 }

@@ -2,9 +2,10 @@
 // Run it through run.sh.
 
 import assert from "node:assert/strict";
-import http from "node:http";
 
-import { Relay, Stage, axeSource, openBrowser, openPage, until } from "./harness.mjs";
+import { answerColumns, median, orange, standOut } from "./drawn.mjs";
+import { Stage, noSeriousFault, noSidewaysScroll, openBrowser, openPage, rowCount, seqs, until, waitForRows } from "./harness.mjs";
+import { outages } from "./outages.mjs";
 import { soak } from "./soak.mjs";
 
 const minutesAt = process.argv.indexOf("--minutes");
@@ -16,17 +17,13 @@ const SHAPES = ["light", "dark"].flatMap((scheme) => [400, 1600].map((width) => 
 const stage = await Stage.open(process.env.STREAMGAUGE_BIN);
 const chrome = await openBrowser();
 const pages = [];
-let page, relay, other;
+let page;
 
 // ── What is asked of a page ──
 
-const rowCount = (tab = page) => tab.locator("#rows tr").count();
 const outcomes = () => page.locator("#rows tr").evaluateAll((rows) => rows.map((row) => row.dataset.outcome));
-const seqs = (tab = page) => tab.locator("#rows tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.seq)));
-const waitForRows = (n, tab = page) => until(`${n} rows are shown`, async () => (await rowCount(tab)) >= n);
 
 const isChoosable = (tag) => until(`the tag ${tag} can be chosen`, async () => (await page.locator(`#tools select[name=tag] option[value="=${tag}"]`).count()) === 1);
-const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
 
 async function open(shape) {
   const tab = await openPage(chrome.browser, stage, shape);
@@ -48,41 +45,6 @@ async function choose(name, value) {
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 }
 const clear = async () => { await page.click("#clear"); await page.evaluate(() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 20))); };
-
-async function noSeriousFault(tab, what) {
-  await tab.evaluate(axeSource);
-  const { violations, passes } = await tab.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
-  assert.ok(passes.length > 10, `axe looked at too little of ${what}: ${passes.length} rules passed`);
-  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join("; ").slice(0, 600)}`), [], what);
-}
-
-async function noSidewaysScroll(tab, what) {
-  const [content, view] = await tab.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-  assert.ok(content <= view, `${what} is ${content} px wide in a view of ${view}`);
-}
-
-// Which of these gaps stand out, as the legend says it. A gap may be unknown.
-function standOut(gaps) {
-  const middle = median(gaps.filter((gap) => gap >= 1));
-  return [...gaps.keys()].filter((i) => gaps[i] > Math.max(4 * middle, middle + 10));
-}
-
-// How much of each of these spans, in ms, has the colour of a stall in the first row's strip.
-function orange(spans) {
-  return page.evaluate((spans) => {
-    const { canvas } = document.querySelector("#rows tr").line;
-    const [, number, unit] = /0 to ([\d.]+) (ms|s)$/.exec(document.querySelector("#axis").getAttribute("aria-label"));
-    const reach = Number(number) * (unit === "s" ? 1000 : 1);
-    return spans.map((span) => {
-      const [left, right] = span.map((ms) => Math.round((ms / reach) * canvas.width));
-      const { data } = canvas.getContext("2d").getImageData(left, 11 * devicePixelRatio, right - left, 1);
-      let hits = 0;
-      for (let i = 0; i < data.length; i += 4) hits += data[i] - data[i + 2] > 100;
-      return hits / (right - left);
-    });
-  }, spans);
-}
 
 // ── The checks ──
 
@@ -115,14 +77,14 @@ const checks = {
     const leave = new AbortController();
     const slow = stage.chat({ sim: "ttft_ms=20,itl_ms=100,tokens=5000", model: "r-slow", signal: leave.signal });
     const seen = new Set();
-    await until("the number of rows has grown three times", async () => seen.add(await rowCount()).size > 3);
+    await until("the number of rows has grown three times", async () => seen.add(await rowCount(page)).size > 3);
     assert.ok(!(await page.isVisible("#empty")));
     await until("the card counts a stream in flight", async () => /[1-9]\d* in flight/.test(await page.locator(".card", { hasText: "reasoner" }).locator(".load").textContent()));
     running = false;
     leave.abort();
     await Promise.all([...traffic, slow]);
-    await waitForRows(Math.min(finished + 1, 50));
-    const order = await seqs();
+    await waitForRows(Math.min(finished + 1, 50), page);
+    const order = await seqs(page);
     assert.deepEqual(order, [...order].sort((a, b) => b - a), "newest first");
     assert.equal(new Set(order).size, order.length, "every row once");
   },
@@ -153,18 +115,7 @@ const checks = {
     assert.ok(tries.at(-1) < 3000, `the median gap is off by ${tries} µs`);
 
     // The pixels right above the phases are dark only where an answer token is.
-    const [columns, axis] = await page.evaluate(() => {
-      const canvas = document.querySelector("#rows canvas");
-      const { data } = canvas.getContext("2d").getImageData(0, 4 * devicePixelRatio, canvas.width, 1);
-      const dark = [];
-      for (let x = 0; x < canvas.width; x++) {
-        const covered = data[4 * x + 3] / 255;
-        if (covered > 0.35 && data[4 * x] < 120) dark.push((x + 0.5) / canvas.width);
-      }
-      return [dark, document.querySelector("#axis").getAttribute("aria-label")];
-    });
-    const [, number, unit] = /0 to ([\d.]+) (ms|s)$/.exec(axis);
-    const reach = Number(number) * (unit === "s" ? 1000 : 1);
+    const { columns, reach } = await answerColumns(page);
     let at = 0;
     const ticks = row.ticks_us.map((gap) => (at += gap) / 1000 / reach).filter((_, i) => row.kinds[i].toLowerCase() === "a");
     for (const tick of ticks) assert.ok(columns.some((column) => Math.abs(column - tick) < 0.004), `no tick is drawn at ${tick}; drawn: ${columns}`);
@@ -184,7 +135,7 @@ const checks = {
     assert.ok(label.includes(`, ${stalls.length} far above the median`), label);
     // In the middle of the first such gap the strip has the colour of a stall, and in the reply's start not.
     const from = row.ticks_us.slice(0, stalls[0] + 1).reduce((sum, us) => sum + us / 1000, 0);
-    const [stall, start] = await orange([[from + 20, from + gaps[stalls[0]] - 20], [0, from - 20]]);
+    const [stall, start] = await orange(page, [[from + 20, from + gaps[stalls[0]] - 20], [0, from - 20]]);
     assert.ok(stall > 0.2 && start === 0, `orange: ${stall} of the stall, ${start} of what precedes it`);
     await clear();
   },
@@ -210,7 +161,7 @@ const checks = {
     const widest = stalls.reduce((most, i) => (row.gaps_us[i] > row.gaps_us[most] ? i : most));
     assert.ok(row.gaps_us[widest] > 4 * row.ticks_us[widest], "the gap is not the time since the tick before");
     const to = row.ticks_us.slice(0, widest + 1).reduce((sum, us) => sum + us / 1000, 0);
-    const [stall, start] = await orange([[to - row.gaps_us[widest] / 1000 + 10, to - 10], [0, 80]]);
+    const [stall, start] = await orange(page, [[to - row.gaps_us[widest] / 1000 + 10, to - 10], [0, 80]]);
     assert.ok(stall > 0.2 && start === 0, `orange: ${stall} of the stall, ${start} of what precedes it`);
     await page.locator("#rows tr").first().focus();
     await until("the details say before which event", async () => (await page.textContent("#details-intervals")).includes(`before event\u00a0${widest + 1}`));
@@ -273,33 +224,33 @@ const checks = {
       await choose(key, value === null ? "none" : `=${value}`);
       const wanted = all.filter((row) => row[key] === value).map(({ seq }) => seq);
       assert.ok(wanted.length > 0 && wanted.length < all.length, `${key}=${value} chooses ${wanted.length} of ${all.length}`);
-      assert.deepEqual(await seqs(), wanted, `${key}=${value}`);
+      assert.deepEqual(await seqs(page), wanted, `${key}=${value}`);
       await clear();
     }
     await choose("backend", "=reasoner");
     await choose("outcome", "=upstream_5xx");
-    assert.equal(await rowCount(), 0);
+    assert.equal(await rowCount(page), 0);
     assert.ok(await page.isVisible("#none"));
     await clear();
-    assert.equal(await rowCount(), all.length);
+    assert.equal(await rowCount(page), all.length);
   },
 
   async "while paused nothing moves, and resuming catches up"() {
-    const before = await seqs();
+    const before = await seqs(page);
     await page.click("#pause");
     await until("the button is pressed", async () => (await page.getAttribute("#pause", "aria-pressed")) === "true");
     for (let i = 0; i < 3; i++) await stage.chat();
     await until("the page has heard of them", async () => /paused, 3 new/.test(await page.textContent("#count")));
-    assert.deepEqual(await seqs(), before);
+    assert.deepEqual(await seqs(page), before);
     await page.click("#pause");
-    await until("the newest are on top", async () => (await seqs())[0] === before[0] + 3);
+    await until("the newest are on top", async () => (await seqs(page))[0] === before[0] + 3);
   },
 
   async "the downloads hold exactly the shown rows, and no formula"() {
     await stage.chat({ tag: "=HYPERLINK(0)" });
     await stage.chat({ tag: 'a "quoted", tag' });
     await until("they can be chosen", async () => (await page.locator('#tools select[name=tag] option[value^="=a "]').count()) === 1);
-    const [shown, rows, text] = [await seqs(), await downloadedRows(), await download("save-csv")];
+    const [shown, rows, text] = [await seqs(page), await downloadedRows(), await download("save-csv")];
     assert.deepEqual(rows.map(({ seq }) => seq), shown);
     const lines = text.trimEnd().split("\r\n");
     assert.equal(lines.length, shown.length + 1);
@@ -320,7 +271,7 @@ const checks = {
       await page.keyboard.press("Tab");
       return page.evaluate(() => document.activeElement.matches("#rows tr"));
     });
-    const [rows, order] = [await downloadedShown(), await seqs()];
+    const [rows, order] = [await downloadedShown(), await seqs(page)];
     const focused = () => page.evaluate(() => Number(document.activeElement.dataset.seq));
     const first = await focused();
     await page.keyboard.press("Home");
@@ -343,11 +294,11 @@ const checks = {
     // The list holds still under the focus, until Escape.
     await stage.chat();
     await until("the page has heard of it", async () => /1 new/.test(await page.textContent("#resume")));
-    assert.deepEqual(await seqs(), order);
+    assert.deepEqual(await seqs(page), order);
     await page.keyboard.press("End");
     assert.equal(await focused(), order.at(-1));
     await page.keyboard.press("Escape");
-    await until("the list runs on", async () => (await seqs())[0] === order[0] + 1);
+    await until("the list runs on", async () => (await seqs(page))[0] === order[0] + 1);
   },
 
   async "pointing at a row shows its numbers"() {
@@ -414,72 +365,7 @@ const checks = {
     assert.deepEqual(pages.flatMap(({ complaints }) => complaints.filter((text) => !byTheChecks(text))), []);
   },
 
-  async "a restarted server is found again, and counted anew"() {
-    await stage.stopProxy();
-    await until("the page says so", async () => (await page.textContent("#state")).includes("lost"));
-    await stage.serve();
-    await until("it is live again", async () => (await page.textContent("#state")).trim() === "live");
-    await stage.chat({ tag: "anew" });
-    await until("only the new row is left", async () => (await rowCount()) === 1 && (await seqs())[0] === 1);
-  },
-
-  async "another server is told apart although its rows go on where the last one's ended"() {
-    relay = await Relay.open();
-    relay.lead(stage.admin);
-    page = await open({ address: relay.address });
-    await waitForRows(1);
-    relay.lead(null);
-    await until("the page says so", async () => (await page.textContent("#state")).includes("lost"));
-    other = await stage.beside();
-    for (let i = 0; i < 4; i++) await stage.chat({ listen: other.listen, tag: "other" });
-    relay.lead(other.admin);
-    await until("the other server's rows are all there", async () => (await seqs()).join() === "4,3,2,1");
-    assert.deepEqual((await downloadedShown()).map(({ tag }) => tag), ["other", "other", "other", "other"]);
-    assert.ok(!(await page.textContent("#count")).includes("not shown"));
-  },
-
-  async "what was missed while the connection was lost is counted"() {
-    relay.lead(null);
-    await until("the page says so", async () => (await page.textContent("#state")).includes("lost"));
-    // More than the server repeats.
-    for (let sent = 0; sent < 300; sent += 20) {
-      await Promise.all(Array.from({ length: 20 }, () => stage.chat({ listen: other.listen, sim: "ttft_ms=1,tokens=1" })));
-    }
-    relay.lead(other.admin);
-    await until("the newest is there", async () => (await seqs())[0] === 304);
-    const order = (await seqs()).reverse();
-    assert.deepEqual(order.slice(0, 4), [1, 2, 3, 4]);
-    const missed = order[4] - 5;
-    assert.ok(missed > 0, "nothing was missed");
-    assert.ok((await page.textContent("#count")).includes(`+${missed} not shown`), await page.textContent("#count"));
-  },
-
-  async "the reason for a refusal is the server's own"() {
-    relay.lead(stage.admin, "rebound.example");
-    await until("the page says that the host is foreign", async () => /the host "rebound\.example" is neither/.test(await page.textContent("#state")));
-    relay.lead(other.admin);
-    await until("it is live again", async () => (await page.textContent("#state")).trim() === "live");
-
-    const seats = [];
-    const sit = () => new Promise((done, fail) => {
-      const request = http.get(`http://${stage.admin}/live`, (reply) => {
-        reply.on("error", () => {});
-        reply.resume();
-        seats.push(request);
-        done(reply.statusCode === 200);
-      }).on("error", fail);
-    });
-    while (await sit()) assert.ok(seats.length < 100, "there is no limit");
-    const late = await open();
-    await until("the page says that there are too many", async () => /live pages are open already: close one/.test(await late.textContent("#state")));
-    for (const request of seats) request.destroy();
-    await until("it has a seat", async () => (await late.textContent("#state")).trim() === "live");
-    await late.context().close();
-  },
-
-  async "nothing broke on the way"() {
-    assert.deepEqual(pages.flatMap(({ complaints }) => complaints.filter((text) => /^uncaught:|CSP:/.test(text))), []);
-  },
+  ...outages({ stage, open, pages }),
 };
 
 async function downloadedShown() {
@@ -504,6 +390,5 @@ for (const [name, check] of Object.entries(checks)) {
   }
 }
 await chrome.close();
-relay?.close();
 await stage.close();
 process.exit(failed ? 1 : 0);

@@ -23,7 +23,8 @@ const WORDS = [
 
 function marked(tag, { swatch = "", sign = "", name }) {
   const node = element(tag);
-  if (swatch || sign) node.append(hiddenFromReaders(element("span", swatch, sign)));
+  // Of words without a sign the place stays empty, so that all begin in one line.
+  if (swatch || sign || tag === "dt") node.append(hiddenFromReaders(element("span", swatch, sign)));
   node.append(name);
   return node;
 }
