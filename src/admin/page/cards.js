@@ -65,8 +65,10 @@ function makeLine(body, { key, source }) {
 }
 
 function fillCard(card, backend) {
-  const part = (n, word) => (n ? ` · ${n} ${word}` : "");
-  setText(card.load, `${backend.in_flight} in flight · ${backend.requests} ${backend.requests === 1 ? "request" : "requests"}${part(backend.ok, "ok")}${part(backend.unconfirmed, "unconfirmed")}${part(backend.errors, backend.errors === 1 ? "error" : "errors")}${part(backend.cancels, "cancelled")}`);
+  const { in_flight, requests, ok, unconfirmed, errors, cancels } = backend;
+  const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+  const counts = [ok && `${ok} ok`, unconfirmed && `${unconfirmed} unconfirmed`, errors && plural(errors, "error"), cancels && `${cancels} cancelled`];
+  setText(card.load, [`${in_flight} in flight`, plural(requests, "request"), ...counts].filter(Boolean).join(" · "));
   const courses = coursesOf(backend);
   const same = courses.length === card.lines.length && courses.every(({ key, source }, i) => card.lines[i].key === key && card.lines[i].source === source);
   if (!same) {

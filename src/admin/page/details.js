@@ -17,7 +17,7 @@ export function drawDetails() {
   $("details-body").hidden = item === null;
   $("details").classList.toggle("filled", item !== null);
   if (!item) return;
-  const { row, ticks } = item;
+  const { row } = item;
   const name = $("details-name");
   const sign = hiddenFromReaders(element("span", `sign ${groupOf(row.outcome)}`, GROUPS[groupOf(row.outcome)].sign));
   name.replaceChildren(sign, element("strong", "", row.outcome), ` ${row.model ?? "no model"}`);

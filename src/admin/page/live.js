@@ -35,7 +35,8 @@ function draw() {
 const STATES = { connecting: "connecting", live: "live", lost: "connection lost, retrying", paused: "paused" };
 
 function drawHeader() {
-  const name = state.paused ? "paused" : state.connection;
+  // A lost connection matters more; the button still shows the pause.
+  const name = state.paused && state.connection === "live" ? "paused" : state.connection;
   $("state").dataset.state = name;
   setText($("state-text"), STATES[name] ?? state.refusal);
   $("pause").setAttribute("aria-pressed", String(state.paused));
