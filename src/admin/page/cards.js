@@ -1,10 +1,9 @@
 // One card per backend: its counts, its percentiles, and their course.
 
 import { state } from "./state.js";
-import { $, METRICS, SOURCES, element, exact, setText, short } from "./text.js";
+import { $, METRICS, element, exact, setText, short } from "./text.js";
 
 const SHARES = ["p50", "p95", "p99"];
-const WHY_NONE = { itl_ms: "none with exact instants in this time" };
 
 const cards = new Map();
 
@@ -39,29 +38,29 @@ function makeCard(backend) {
   return { root, load, body, lines: [] };
 }
 
-// One line per metric, and where the number of tokens enters it one per source of that number: they never mix.
+// One line per metric; where it is of several kinds, one for each that was seen: they never mix.
 function coursesOf(backend) {
-  return Object.keys(METRICS).flatMap((key) => {
-    if (key !== "tpot_ms" && key !== "tgs") return [{ key, source: "", course: backend[key] }];
-    const seen = Object.keys(SOURCES).filter((source) => backend[key]?.[source]);
-    return seen.length ? seen.map((source) => ({ key, source, course: backend[key][source] })) : [{ key, source: "", course: null }];
+  return Object.entries(METRICS).flatMap(([key, { apart }]) => {
+    if (!apart) return [{ key, kind: "", course: backend[key] }];
+    const seen = Object.keys(apart).filter((kind) => backend[key]?.[kind]);
+    return seen.length ? seen.map((kind) => ({ key, kind, course: backend[key][kind] })) : [{ key, kind: "", course: null }];
   });
 }
 
-function makeLine(body, { key, source }) {
-  const { name, unit, long } = METRICS[key];
+function makeLine(body, { key, kind }) {
+  const { name, unit, long, apart } = METRICS[key];
   const row = body.insertRow();
   const head = element("th");
   head.scope = "row";
   const abbr = element("abbr", "", name);
-  abbr.title = source ? `${long}; ${SOURCES[source]}` : long;
-  head.append(abbr, " ", element("small", "", source ? `${unit} · ${source}` : unit));
+  abbr.title = kind ? `${long}; ${apart[kind]}` : long;
+  head.append(abbr, " ", element("small", "", kind ? `${unit} · ${kind}` : unit));
   const numbers = SHARES.map((share) => element("td", share));
   const spark = makeSpark();
   const cell = element("td", "spark");
   cell.append(spark.root, spark.top);
   row.append(head, ...numbers, cell);
-  return { key, source, numbers, spark };
+  return { key, kind, numbers, spark };
 }
 
 function fillCard(card, backend) {
@@ -70,20 +69,20 @@ function fillCard(card, backend) {
   const counts = [ok && `${ok} ok`, unconfirmed && `${unconfirmed} unconfirmed`, errors && plural(errors, "error"), cancels && `${cancels} cancelled`];
   setText(card.load, [`${in_flight} in flight`, plural(requests, "request"), ...counts].filter(Boolean).join(" · "));
   const courses = coursesOf(backend);
-  const same = courses.length === card.lines.length && courses.every(({ key, source }, i) => card.lines[i].key === key && card.lines[i].source === source);
+  const same = courses.length === card.lines.length && courses.every(({ key, kind }, i) => card.lines[i].key === key && card.lines[i].kind === kind);
   if (!same) {
     card.body.replaceChildren();
     card.lines = courses.map((course) => makeLine(card.body, course));
   }
-  courses.forEach(({ key, source, course }, i) => {
+  courses.forEach(({ key, kind, course }, i) => {
     const { numbers, spark } = card.lines[i];
     const { name, unit } = METRICS[key];
     SHARES.forEach((share, j) => {
       const value = course?.[share];
       setText(numbers[j], short(value));
-      numbers[j].title = value == null ? WHY_NONE[key] ?? "nothing observed in this time" : `${exact(value)} ${unit}, ${course.count} observed`;
+      numbers[j].title = value == null ? "nothing observed in this time" : `${exact(value)} ${unit}, ${course.count} observed`;
     });
-    fillSpark(spark, course?.spark ?? [], source ? `${name}, ${source},` : name, unit);
+    fillSpark(spark, course?.spark ?? [], kind ? `${name}, ${kind},` : name, unit);
   });
 }
 

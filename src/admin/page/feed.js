@@ -5,8 +5,17 @@ import { invalidate, state, takeHello, takeUpdate } from "./state.js";
 const RETRY_MS = 3000;
 const LONGEST_REFUSAL = 300;
 
+let source = null;
+
+// A page nobody sees listens to nothing: a browser has few connections to one host. What it misses is counted.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) source?.close();
+  else if (source?.readyState === EventSource.CLOSED) connect();
+});
+
 export function connect() {
-  const source = new EventSource("/live");
+  if (document.hidden || (source && source.readyState !== EventSource.CLOSED)) return;
+  source = new EventSource("/live");
   const take = (name, taking) => source.addEventListener(name, (event) => { taking(JSON.parse(event.data)); invalidate(); });
   take("hello", takeHello);
   take("update", takeUpdate);

@@ -18,7 +18,7 @@ function draw() {
     state.viewAtMs = state.atMs;
   }
   const any = state.rows.length > 0 || state.view.length > 0;
-  $("empty").hidden = any;
+  $("empty").hidden = any || !state.hello;
   $("requests").hidden = !any;
   drawHeader();
   if (!state.paused) drawCards();

@@ -73,7 +73,8 @@ function fillLine(line, item) {
   setText(line.outcome, SHORT_OUTCOMES[row.outcome] ?? row.outcome.replaceAll("_", " "));
   line.cells.outcome.title = outcomeNote(row.outcome) || row.outcome;
   setText(line.model, row.model ?? "–");
-  setText(line.backend, row.backend ?? "–");
+  // Named once where the two are one word.
+  setText(line.backend, row.backend === row.model ? "" : row.backend ?? "–");
   line.cells.name.title = `${row.model ?? WHY_ABSENT.model} · ${row.backend ?? WHY_ABSENT.backend}`;
   for (const [cell, key] of [["ttft", "ttft_ms"], ["tpot", "tpot_ms"], ["tokens", "output_tokens"], ["total", "duration_ms"]]) {
     const value = row[key];

@@ -18,11 +18,18 @@ export const SOURCES = {
   events: "the number of token events stands for the number of tokens",
 };
 
+// Whether an ITL's two instants are its events' own.
+export const TIMINGS = {
+  exact: "of events that arrived in reads of their own",
+  coalesced: "of events that shared a read with another: bursts, whose gaps are 0 within and long between",
+};
+
+// apart: what is never mixed in one line.
 export const METRICS = {
   ttft_ms: { name: "TTFT", unit: "ms", long: "time to first token" },
-  itl_ms: { name: "ITL exact", unit: "ms", long: "inter-token latency, of tokens that arrived in reads of their own" },
-  tpot_ms: { name: "TPOT", unit: "ms", long: "time per output token" },
-  tgs: { name: "TGS", unit: "tok/s", long: "tokens per second of one request; higher is better" },
+  itl_ms: { name: "ITL", unit: "ms", long: "inter-token latency", apart: TIMINGS },
+  tpot_ms: { name: "TPOT", unit: "ms", long: "time per output token", apart: SOURCES },
+  tgs: { name: "TGS", unit: "tok/s", long: "tokens per second of one request; higher is better", apart: SOURCES },
 };
 
 // ── Numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
