@@ -52,10 +52,11 @@ for (const scheme of ["light", "dark"]) {
   // Opening a page takes the processor from what is measured; the rows from then pass out of the picture.
   await sleep(SETTLING_MS);
   // A row that stalled is the one worth reading.
-  await page.evaluate(() => {
-    const rows = [...document.querySelectorAll("#rows tr")].slice(0, 9);
-    (rows.find((row) => row.line.item.stalls.length > 1) ?? rows[2]).focus({ preventScroll: true });
-  });
+  await until("one is in sight", () => page.evaluate(() => {
+    const row = [...document.querySelectorAll("#rows tr")].slice(1, 9).find(({ line }) => line.item.stalls.length > 1);
+    row?.focus({ preventScroll: true });
+    return row !== undefined;
+  }));
   await until("its numbers are shown", () => page.isVisible("#details-body"));
   // Where the row was out of sight, the page has scrolled to it.
   await page.evaluate(() => { document.activeElement.blur(); scrollTo(0, 0); });
