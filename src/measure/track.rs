@@ -59,7 +59,7 @@ pub struct Track {
 }
 
 impl Track {
-    /// Adds an event; its `coalesced` is told later, by [`Track::read_over`].
+    /// Adds an event; its `coalesced` is told when its read is over.
     pub fn push(&mut self, tick: Tick) {
         if self.lost > 0 || self.bytes.len() + LONGEST > CAPACITY {
             self.lost += 1;
