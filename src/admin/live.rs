@@ -32,7 +32,7 @@ const WHOLE: u32 = 4;
 /// The most exchanges in an update, and in the first.
 const ROWS: usize = 64;
 const FIRST_ROWS: usize = 256;
-/// The most bytes of tracks in an update; as JSON they take about twice as much.
+/// The most bytes of tracks in an update; as JSON they take twice to five times as much.
 const TRACK_BYTES: usize = 128 * 1024;
 
 /// Where live pages get what they show.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use http::uri::Authority;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, StatusCode, http};
+use hyper::{Method, Request, Response, StatusCode, Uri, http};
 
 mod live;
 mod message;
@@ -44,22 +45,25 @@ impl Admin {
     }
 
     /// The live page is for whoever knows this machine's address: a web page whose own name was rebound to it would
-    /// read what models and tags are used here.
-    fn foreign_host(&self, headers: &HeaderMap) -> Option<Response<AdminBody>> {
-        let host = headers.get(HOST)?.to_str().unwrap_or("");
+    /// read every request's model, tag and instants. `/metrics`, which tells sums by model, answers any name, since
+    /// scrapers use any.
+    fn foreign_host(&self, uri: &Uri, headers: &HeaderMap) -> Option<Response<AdminBody>> {
+        let host =
+            headers.get(HOST).map(|host| host.to_str().unwrap_or("")).or(uri.authority().map(Authority::as_str))?;
         if self.server.answers_to(host, |_| true) {
             return None;
         }
         let problem = format!(
-            "the host {host:?} is neither an address nor configured; to show the live page under this name, add it to \
-             hosts under [server]\n"
+            "the host {host:?} is neither an address nor configured; open the live page by this machine's address, or add \
+             the name to hosts under [server]\n"
         );
         Some(text(StatusCode::FORBIDDEN, problem).map(Either::Left))
     }
 
-    fn answer(&self, path: &str, headers: &HeaderMap) -> Response<AdminBody> {
+    fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Response<AdminBody> {
+        let path = uri.path();
         if page::is_part(path)
-            && let Some(refused) = self.foreign_host(headers)
+            && let Some(refused) = self.foreign_host(uri, headers)
         {
             return refused;
         }
@@ -98,7 +102,7 @@ impl Handler for Admin {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<Client>) -> Response<AdminBody> {
         if matches!(*request.method(), Method::GET | Method::HEAD) {
-            return self.answer(request.uri().path(), request.headers());
+            return self.answer(request.uri(), request.headers());
         }
         let only = "the admin listener only answers GET and HEAD\n";
         text(StatusCode::METHOD_NOT_ALLOWED, only.to_owned()).map(Either::Left)

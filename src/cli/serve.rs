@@ -88,7 +88,9 @@ fn blamed(args: &ServeArgs, error: &StartError) -> Failed {
         (Some(flag), _) => Failed::configuration(format!("{flag}: {}", error.problem())),
         (None, Some(path)) => Failed::configuration(Config::error_at(path, &key, &error.problem())),
         (None, None) => match key[..] {
-            ["server", flag] => Failed::configuration(format!("--{flag}: {}", error.problem())),
+            ["server", flag] => {
+                Failed::configuration(format!("--{flag}, STREAMGAUGE_{}: {}", flag.to_uppercase(), error.problem()))
+            }
             _ => Failed::configuration(error),
         },
     }

@@ -240,7 +240,7 @@ export async function openBrowser() {
 }
 
 // A tab on the live page, with everything it complained about in `page.complaints`.
-export async function openPage(browser, stage, { scheme = "light", width = 1600, height = 1000, scale = 1, address = stage.admin } = {}) {
+export async function openPage(browser, stage, { scheme = "light", width = 1600, height = 1000, scale = 1, address = stage.admin, hidden = false } = {}) {
   const context = await browser.newContext({ colorScheme: scheme, viewport: { width, height }, deviceScaleFactor: scale, acceptDownloads: true });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
@@ -249,6 +249,7 @@ export async function openPage(browser, stage, { scheme = "light", width = 1600,
   page.on("pageerror", (error) => page.complaints.push(`uncaught: ${error.stack}`));
   page.on("requestfailed", (request) => page.complaints.push(`failed: ${request.url()} ${request.failure()?.errorText}`));
   await page.addInitScript(() => document.addEventListener("securitypolicyviolation", (event) => console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`)));
+  if (hidden) await page.addInitScript(() => Object.defineProperty(document, "hidden", { configurable: true, get: () => true }));
   // For work on the page without building: its files from this folder, under the product's headers.
   const files = process.env.STREAMGAUGE_PAGE;
   if (files) await page.route(/\/([a-z]+\.(js|css))?$/, (route) => serveFrom(files, stage, route));

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 
-import { Relay, rowCount, seqs, until, waitForRows } from "./harness.mjs";
+import { Relay, rowCount, seqs, sleep, until, waitForRows } from "./harness.mjs";
 
 export function outages({ stage, open, pages }) {
   const relay = new Relay();
@@ -73,6 +73,28 @@ export function outages({ stage, open, pages }) {
       for (const request of seats) request.destroy();
       await until("it has a seat", async () => (await late.textContent("#state")).trim() === "live");
       await late.context().close();
+    },
+
+    async "a page listens while it is seen, and only then"() {
+      const hide = (tab, hidden) => tab.evaluate((hidden) => {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, hidden);
+      const live = (tab) => until("it is live", async () => (await tab.textContent("#state")).trim() === "live");
+      relay.lead(other.admin);
+      const tab = await open({ address: relay.address, hidden: true });
+      await sleep(600);
+      assert.notEqual((await tab.textContent("#state")).trim(), "live", "it listens before anybody sees it");
+      await hide(tab, false);
+      await live(tab);
+      const before = (await seqs(tab))[0];
+      await hide(tab, true);
+      await stage.chat({ listen: other.listen, sim: "ttft_ms=1,tokens=1" });
+      await sleep(600);
+      assert.equal((await seqs(tab))[0], before, "it listens although nobody sees it");
+      await hide(tab, false);
+      await until("it has caught up", async () => (await seqs(tab))[0] === before + 1);
+      await tab.context().close();
     },
 
     async "nothing broke on the way"() {

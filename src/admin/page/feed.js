@@ -6,28 +6,34 @@ const RETRY_MS = 3000;
 const LONGEST_REFUSAL = 300;
 
 let source = null;
+let retry = 0;
 
 // A page nobody sees listens to nothing: a browser has few connections to one host. What it misses is counted.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) source?.close();
-  else if (source?.readyState === EventSource.CLOSED) connect();
+  if (!document.hidden) return connect();
+  clearTimeout(retry);
+  source?.close();
 });
 
 export function connect() {
+  clearTimeout(retry);
   if (document.hidden || (source && source.readyState !== EventSource.CLOSED)) return;
-  source = new EventSource("/live");
-  const take = (name, taking) => source.addEventListener(name, (event) => { taking(JSON.parse(event.data)); invalidate(); });
+  const mine = (source = new EventSource("/live"));
+  const take = (name, taking) => mine.addEventListener(name, (event) => { taking(JSON.parse(event.data)); invalidate(); });
   take("hello", takeHello);
   take("update", takeUpdate);
-  source.addEventListener("error", async () => {
+  mine.addEventListener("error", async () => {
     // The browser reconnects by itself after a broken stream, not after a refusal.
-    if (source.readyState === EventSource.CLOSED) {
-      setTimeout(connect, RETRY_MS);
-      state.refusal = await refusal();
-    } else {
-      state.refusal = "";
+    let reason = "";
+    if (mine.readyState === EventSource.CLOSED) {
+      clearTimeout(retry);
+      retry = setTimeout(connect, RETRY_MS);
+      reason = await refusal();
+      // Another attempt may have begun meanwhile, and been taken.
+      if (source !== mine) return;
     }
-    state.connection = state.refusal ? "refused" : "lost";
+    state.refusal = reason;
+    state.connection = reason ? "refused" : "lost";
     invalidate();
   });
 }

@@ -17,7 +17,7 @@ export const shownRows = () => [...$("rows").children].map((tr) => tr.line.item.
 
 export function drawCount(shown) {
   const filtered = shown.length === state.view.length ? "" : ` of ${state.view.length}`;
-  const skipped = state.skipped ? ` · +${state.skipped} not shown: too many at once, or the connection was lost` : "";
+  const skipped = state.skipped ? ` · +${state.skipped} not shown: too many at once, or while the page was hidden or not connected` : "";
   const fresh = state.lastSeq - state.viewSeq;
   setText($("count"), `newest ${shown.length}${filtered} finished${skipped}${state.paused ? ` · paused, ${fresh} new` : ""}`);
   $("none").hidden = shown.length > 0;

@@ -38,7 +38,7 @@ export function takeUpdate(update) {
 
 function takeRows(rows) {
   rows.sort((a, b) => a.seq - b.seq);
-  // After a reconnect the server repeats what it still has; what it no longer has was missed.
+  // After a reconnect the server repeats its newest; what lies between was missed.
   if (state.reconnected && rows.length) state.skipped += Math.max(0, rows[0].seq - state.lastSeq - 1);
   state.reconnected = false;
   for (const row of rows) {

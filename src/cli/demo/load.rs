@@ -129,7 +129,7 @@ fn request(model: &str, level: Level, number: usize) -> Request<RequestBody> {
     *request.uri_mut() = hyper::Uri::from_static("/v1/chat/completions");
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Ok(tag) = HeaderValue::from_str(&level.tag(model)) {
+    if let Ok(tag) = HeaderValue::from_bytes(level.tag(model).as_bytes()) {
         headers.insert("x-streamgauge-tag", tag);
     }
     request

@@ -75,7 +75,9 @@ pub fn run(args: &DemoArgs) -> Result<(), Failed> {
     let seen = Seen::new();
     let config = config(args, &sims, local.as_deref(), &name)?;
     let running = Running::start(&config, vec![seen.listener()]).map_err(|error| match error.key().as_deref() {
-        Some(["server", flag]) => Failed::configuration(format!("--{flag}: {}", error.problem())),
+        Some(["server", flag]) => {
+            Failed::configuration(format!("--{flag}, STREAMGAUGE_{}: {}", flag.to_uppercase(), error.problem()))
+        }
         _ => Failed::configuration(&error),
     })?;
 

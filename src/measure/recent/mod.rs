@@ -33,7 +33,8 @@ pub struct Row {
 
 /// The last exchanges, and per backend the last minutes.
 ///
-/// Those who serve wait for no more than a row being added or a few numbers being counted.
+/// Those who serve wait for a row being added, for numbers being counted, and at most twice a second for the merging of a
+/// backend's histograms.
 pub struct Recent {
     rows: Mutex<Rows>,
     windows: Vec<(Arc<str>, Mutex<Window>)>,
