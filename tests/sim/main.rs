@@ -206,7 +206,8 @@ fn one_connection_serves_many_requests() {
 fn a_client_that_expects_to_be_told_is_told_to_continue() {
     let sim = sim();
     let mut client = Client::connect(sim.addr());
-    let request = chat("ttft_ms=1,itl_ms=0,tokens=2", WHOLE).replace("host: 127.0.0.1", "host: 127.0.0.1\r\nExpect: 100-continue");
+    let request = chat("ttft_ms=1,itl_ms=0,tokens=2", WHOLE)
+        .replace("host: 127.0.0.1", "host: 127.0.0.1\r\nExpect: 100-continue");
     let (head, body) = request.split_at(request.len() - WHOLE.len());
     client.send(head);
     assert_eq!(client.reply().status, 100);
