@@ -286,6 +286,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_capital_says_that_the_read_was_shared() {
+        let kinds = [(false, false), (false, true), (true, false), (true, true)];
+        assert_eq!(kinds.map(|(reasoning, coalesced)| kind(reasoning, coalesced)), ['a', 'A', 'r', 'R']);
+    }
+
+    #[test]
     fn gaps_are_told_where_they_are_not_the_time_since_the_tick_before() {
         let tick = |at: u64, choice, tokens, has_gap| Tick {
             at: Duration::from_micros(at),

@@ -83,3 +83,19 @@ impl Ledger {
         step(&self.families);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_with_an_operations_name_has_only_its_own_requests_in_flight() {
+        let ledger = Ledger::new();
+        ledger.started("chat");
+        assert_eq!((ledger.in_flight("chat"), ledger.in_flight(NONE)), (0, 1));
+        ledger.routed("chat", "chat");
+        ledger.started("chat");
+        ledger.routed("chat", "other");
+        assert_eq!((ledger.in_flight("chat"), ledger.in_flight("other"), ledger.in_flight(NONE)), (1, 1, 0));
+    }
+}
