@@ -1,0 +1,89 @@
+//! A chat completion: the request is read whole, routed by its model, and asked for, observed.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::header::HeaderMap;
+use hyper::{Request, Version};
+
+use super::failure::Refusal;
+use super::request::ChatRequest;
+use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, local, pass_on};
+use crate::measure::{Asked, Observation};
+use crate::route::Target;
+use crate::server::{Client, Upload};
+
+/// A client that sends nothing of its request's body for so long is given up.
+const UPLOAD_SILENCE: Duration = Duration::from_secs(75);
+
+impl Proxy {
+    /// Answers a chat completion, measured.
+    pub(super) async fn chat(
+        &self,
+        target: &Target<'_>,
+        request: Request<Upload>,
+        client: &Client,
+        observation: &mut Observation,
+    ) -> Result<Answer, Refusal> {
+        let (mut head, body) = request.into_parts();
+        if is_encoded(&head.headers) {
+            return Err(Refusal::Compressed);
+        }
+        let body = self.read_body(&head.headers, body).await?;
+        observation.body_read(last_read(client));
+        let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
+        let tag = head.headers.get(&headers::TAG).and_then(|tag| std::str::from_utf8(tag.as_bytes()).ok());
+        observation.asked(Asked {
+            model: chat.model.as_deref().map(Box::from),
+            stream: chat.stream,
+            choices: chat.choices,
+            tag: tag.map(Box::from),
+        });
+        let model = chat.model.as_deref().unwrap_or("");
+        let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
+        let backend = self.enter(route.backend, &head, observation)?;
+        if let Some(llama) = &self.site.llamas[route.backend] {
+            return local::answer(llama, chat, head.version, observation).await;
+        }
+        let alias = route.upstream_model.as_deref().filter(|alias| *alias != model);
+        if let Some(alias) = alias
+            && head.headers.contains_key(&headers::SIGNATURE)
+        {
+            return Err(Refusal::Signed { alias: alias.to_owned() });
+        }
+        let http10 = head.version == Version::HTTP_10;
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        let body = Either::Left(Full::new(chat.into_body(alias)));
+        let reply = self.send(route.backend, backend, target, head, body, observation).await?;
+        Ok(pass_on(reply, http10, backend.event_timeout, observation))
+    }
+
+    async fn read_body(&self, headers: &HeaderMap, mut body: Upload) -> Result<Bytes, Refusal> {
+        let limit = self.site.server.max_body_bytes;
+        if announced_length(headers).is_some_and(|length| length > limit as u64) {
+            return Err(Refusal::TooLarge { limit });
+        }
+        // Mostly one frame, which is kept as it is; many are copied together, so that a byte costs a byte.
+        let mut first = Bytes::new();
+        let mut joined = BytesMut::new();
+        loop {
+            let frame = match tokio::time::timeout(UPLOAD_SILENCE, body.frame()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) | Err(_) => return Err(Refusal::ClientBody),
+            };
+            let Ok(bytes) = frame.into_data() else { continue };
+            if first.len() + joined.len() + bytes.len() > limit {
+                return Err(Refusal::TooLarge { limit });
+            }
+            if first.is_empty() && joined.is_empty() {
+                first = bytes;
+            } else {
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&bytes);
+            }
+        }
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
+    }
+}
