@@ -9,8 +9,8 @@ binary=${STREAMGAUGE_BIN:-$target/debug/streamgauge}
 wanted=tests/clients/requirements.txt
 venv=$target/clients-venv
 
-for tool in python3 openssl; do
-    command -v "$tool" >/dev/null || { echo "tests/clients: $tool is missing; install Debian's package $tool" >&2; exit 1; }
+for tool in python3 openssl node npm; do
+    command -v "$tool" >/dev/null || { echo "tests/clients: $tool is missing; install Debian's packages python3, openssl, nodejs and npm" >&2; exit 1; }
 done
 [[ -x $binary ]] || { echo "tests/clients: $binary is missing; build it with: cargo build" >&2; exit 1; }
 
@@ -21,6 +21,15 @@ if ! cmp --silent "$wanted" "$venv/installed.txt"; then
     cp "$wanted" "$venv/installed.txt"
 fi
 
-for script in openai_python.py cancel.py llama.py; do
+modules=$target/clients-node
+if ! cmp --silent tests/clients/node/package-lock.json "$modules/installed.json"; then
+    mkdir -p "$modules"
+    cp tests/clients/node/package.json tests/clients/node/package-lock.json tests/clients/node/.npmrc "$modules/"
+    npm ci --prefix "$modules" --ignore-scripts --no-audit --no-fund --loglevel=error
+    cp tests/clients/node/package-lock.json "$modules/installed.json"
+fi
+export CLIENT_MODULES=$modules
+
+for script in openai_python.py openai_node.py cancel.py llama.py; do
     "$venv/bin/python" "tests/clients/$script" "$binary"
 done
