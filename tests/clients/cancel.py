@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-from harness import PATIENCE, Proxy
+from harness import Proxy
+from loopback import PATIENCE
 
 TIMES = 20
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -10,7 +10,8 @@ import tempfile
 
 import openai
 
-from harness import Proxy, free_port, running, wait_for
+from harness import Proxy
+from loopback import free_port, listening, running, wait_for
 
 FILE = "smollm2-135m-instruct-q4_1.gguf"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -21,13 +22,6 @@ def model_file() -> pathlib.Path:
     folder = pathlib.Path(os.environ.get("STREAMGAUGE_MODELS") or pathlib.Path(data) / "streamgauge/models")
     assert (folder / FILE).exists(), f"{folder / FILE} is missing; run: bash scripts/models.sh"
     return folder / FILE
-
-
-def is_ready(proxy: Proxy) -> bool:
-    try:
-        return proxy._get("/readyz")[0] == 200
-    except OSError:  # not listening yet, or not ready: urllib makes that an error too
-        return False
 
 
 def the_model_answers(sdk: openai.OpenAI) -> None:
@@ -68,10 +62,10 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as name:
         folder, port = pathlib.Path(name), free_port()
-        sim = running("sim", [binary, "sim", "--listen", f"127.0.0.1:{port}"], port, folder)
+        sim = running("sim", [binary, "sim", "--listen", f"127.0.0.1:{port}"], listening(port), folder)
         proxy = Proxy(binary, f"http://127.0.0.1:{port}", folder, more=more)
-        with sim, running("streamgauge", proxy._command, proxy.port, folder):
-            wait_for("the model to load", lambda: is_ready(proxy))
+        with sim, proxy.starting():
+            wait_for("the model to load", proxy.is_ready)
             sdk = openai.OpenAI(base_url=proxy.url + "/v1", api_key="none", max_retries=0, timeout=120.0)
             the_model_answers(sdk)
             the_sdk_understands_refusals(sdk)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-from harness import PATIENCE, Proxy, free_port, running
+from harness import Proxy
+from loopback import PATIENCE, free_port, listening, running
 
 TOKENS = 16
 SCRIPT = pathlib.Path(__file__).parent / "node" / "openai.mjs"
@@ -30,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, port = pathlib.Path(name), free_port()
         sim = [binary, "sim", "--listen", f"127.0.0.1:{port}", "--ttft-ms", "20", "--itl-ms", "2", "--tokens", str(TOKENS)]
-        with running("sim", sim, port, folder):
+        with running("sim", sim, listening(port), folder):
             direct = seen_at(f"http://127.0.0.1:{port}/v1")
             with Proxy(binary, f"http://127.0.0.1:{port}", folder).run() as proxy:
                 through = seen_at(f"{proxy.url}/v1")

@@ -10,7 +10,8 @@ import tempfile
 
 import openai
 
-from harness import Proxy, free_port, make_certificates, running
+from harness import Proxy
+from loopback import free_port, listening, make_certificates, running
 
 TOKENS = 16
 BASES = ["/v1", "", "/api"]
@@ -130,7 +131,7 @@ def main() -> None:
         sim = [binary, "sim", "--listen", f"127.0.0.1:{port}", "--ttft-ms", "50", "--itl-ms", "5", "--tokens", str(TOKENS),
                "--tls-cert", str(folder / "server.pem"), "--tls-key", str(folder / "server.key")]
         upstream = f"https://localhost:{port}"
-        with running("sim", sim, port, folder):
+        with running("sim", sim, listening(port), folder):
             direct = client(f"{upstream}/v1", ca)
             cases = {
                 "the same answers": lambda proxy: the_same_answers(direct, proxy),

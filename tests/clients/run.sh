@@ -28,7 +28,7 @@ if ! cmp --silent tests/clients/node/package-lock.json "$modules/installed.json"
     npm ci --prefix "$modules" --ignore-scripts --no-audit --no-fund --loglevel=error
     cp tests/clients/node/package-lock.json "$modules/installed.json"
 fi
-export CLIENT_MODULES=$modules
+export CLIENT_MODULES=$modules PYTHONPATH=tests/support PYTHONDONTWRITEBYTECODE=1
 
 for script in openai_python.py openai_node.py cancel.py llama.py; do
     "$venv/bin/python" "tests/clients/$script" "$binary"

@@ -10,7 +10,7 @@ import expected
 import promql
 from checks import Findings
 from shipped import dashboards, panels, substituted
-from stage import Prometheus
+from api import Prometheus
 
 STEP = 2.0  # seconds between two points of a range
 # How the query ends that is 0 in a healthy process.

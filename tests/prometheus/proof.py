@@ -13,9 +13,10 @@ import time
 import expected
 import promql
 from answers import Answers, check_ttft, stat_wrong
+from api import Prometheus
 from checks import Findings, check_alerts, check_files, check_last_bounds, check_meaning, check_names
+from loopback import answers, free_port, get, make_certificates, patiently, running, wait_for
 from shipped import ROOT, dashboards, panels, queries_at_hand
-from stage import Prometheus, answers, free_port, get, make_certificates, patiently, running, wait_for
 from traffic import Traffic
 
 TRAFFIC = 60.0  # seconds

@@ -29,4 +29,4 @@ fi
 cp "$here"/schema/{check.mjs,panels.ts} "$schema/"
 node "$schema/check.mjs" dashboards/*.json
 
-python3 "$here/proof.py" "$binary"
+PYTHONPATH="$here/../support" python3 "$here/proof.py" "$binary"

@@ -1,14 +1,11 @@
-"""Starts the simulated upstreams, the proxy and Prometheus, all on loopback and gone when the `with` block ends."""
+"""Processes, ports and certificates for tests on loopback; processes are gone when their `with` block ends."""
 
 import contextlib
-import json
 import os
 import pathlib
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.parse
 import urllib.request
 
 PATIENCE = 30.0  # seconds for anything that should happen soon
@@ -31,11 +28,11 @@ authorityKeyIdentifier = keyid
 """
 
 # The default gateway of the machine is nobody's business here.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def make_certificates(folder: pathlib.Path) -> None:
-    """Makes ca.pem, and server.pem with server.key signed by it for localhost, in `folder`."""
+    """Makes ca.pem, and server.pem with server.key signed by it for localhost and 127.0.0.1, in `folder`."""
 
     def openssl(*arguments: str) -> None:
         done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -58,7 +55,7 @@ def free_port() -> int:
 
 
 def get(url: str) -> str:
-    with _opener.open(url, timeout=PATIENCE) as answer:
+    with opener.open(url, timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
@@ -113,36 +110,13 @@ def running(name: str, command: list[str], ready, folder: pathlib.Path):
             process.wait()
 
 
-class Prometheus:
-    """The HTTP API of a running Prometheus."""
+def listening(port: int):
+    """A condition for `running`: whether `port` accepts connections."""
 
-    def __init__(self, port: int):
-        self.url = f"http://127.0.0.1:{port}"
+    def accepts() -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
+        return False
 
-    def _data(self, path: str, **parameters):
-        # A form, so that no query is too long for a request line.
-        form = urllib.parse.urlencode(parameters, doseq=True).encode()
-        request = urllib.request.Request(f"{self.url}/api/v1/{path}", data=form or None)
-        try:
-            with _opener.open(request, timeout=PATIENCE) as answer:
-                body = json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
-        assert body["status"] == "success", body
-        return body["data"]
-
-    def range(self, query: str, start: float, end: float, step: float) -> list[dict]:
-        return self._data("query_range", query=query, start=start, end=end, step=step)["result"]
-
-    def instant(self, query: str, at: float) -> list[dict]:
-        return self._data("query", query=query, time=at)["result"]
-
-    def label_values(self, label: str, match: str) -> list[str]:
-        return json.loads(get(f"{self.url}/api/v1/label/{label}/values?" + urllib.parse.urlencode({"match[]": match})))["data"]
-
-    def rules(self) -> list[dict]:
-        return [dict(rule, group=group["name"]) for group in json.loads(get(f"{self.url}/api/v1/rules"))["data"]["groups"]
-                for rule in group["rules"]]
-
-    def alerts(self) -> list[dict]:
-        return json.loads(get(f"{self.url}/api/v1/alerts"))["data"]["alerts"]
+    return accepts
