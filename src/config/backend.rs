@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BaseUrl, Secret};
+use super::{BaseUrl, Proxy, Secret};
 
 /// One place a request can go.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,8 @@ pub enum BackendKind {
 pub struct OpenAi {
     /// Where it is.
     pub base_url: BaseUrl,
+    /// The proxy that the environment puts before it. `None` reaches it directly.
+    pub proxy: Option<Proxy>,
     /// Replaces the client's credentials. `None` passes them on untouched.
     pub api_key: Option<Secret>,
     /// Asks for usage where a streaming client did not, and strips it again.
@@ -37,7 +39,7 @@ pub struct OpenAi {
     pub idle_timeout: Duration,
     /// The longest time between two events, comments not counted. `None` sets no bound.
     pub event_timeout: Option<Duration>,
-    /// The longest time for DNS, TCP and TLS together.
+    /// The longest time for DNS, TCP and TLS together, a proxy's part included.
     pub connect_timeout: Duration,
     /// The longest wait for the response head.
     pub head_timeout: Duration,
@@ -58,6 +60,7 @@ impl OpenAi {
     pub fn new(base_url: BaseUrl) -> Self {
         Self {
             base_url,
+            proxy: None,
             api_key: None,
             include_usage: false,
             idle_timeout: Duration::from_mins(5),

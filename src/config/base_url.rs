@@ -104,7 +104,7 @@ impl FromStr for BaseUrl {
 }
 
 /// Splits `host:port`; the host comes checked, in lower case, and without brackets.
-fn split_port(authority: &str) -> Result<(String, Option<&str>), BadUrl> {
+pub(super) fn split_port(authority: &str) -> Result<(String, Option<&str>), BadUrl> {
     if let Some(rest) = authority.strip_prefix('[') {
         let (address, after) = rest.split_once(']').ok_or(BadUrl::Host)?;
         let address: Ipv6Addr = address.parse().map_err(|_| BadUrl::Host)?;

@@ -7,6 +7,7 @@
 mod backend;
 mod base_url;
 mod error;
+mod proxy;
 mod read;
 mod read_backend;
 mod secret;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use backend::{Backend, BackendKind, Device, Dtype, Llama, LoadWeights, OpenAi, Quantize};
 pub use base_url::{BadUrl, BaseUrl};
 pub use error::ConfigError;
+pub use proxy::Proxy;
 pub use secret::{NotHeaderSafe, Secret};
 
 use section::Source;

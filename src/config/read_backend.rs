@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::read::Env;
 use super::section::Node;
-use super::{Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, Llama, LoadWeights, OpenAi, Quantize, Secret};
+use super::{
+    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, Llama, LoadWeights, OpenAi, Proxy, Quantize, Secret,
+};
 
 pub(super) const OPENAI_KEYS: &[&str] = &[
     "kind",
@@ -58,6 +60,7 @@ pub(super) fn taotoken(env: Env<'_>, warnings: &mut Vec<String>) -> Result<Backe
         .parse()
         .map_err(|error| ConfigError::new(BASE_URL, None, "", format!("{error}")))?;
     let mut api = OpenAi::new(base_url);
+    api.proxy = Proxy::for_upstream(&api.base_url, env)?;
     api.include_usage = true;
     api.api_key = key_from_env(API_KEY, env, warnings)
         .map_err(|error| ConfigError::new(API_KEY, None, "", format!("{error}; copy it again")))?;
@@ -91,6 +94,7 @@ fn refuse_keys_of(
 fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<OpenAi, ConfigError> {
     let url = node.require("base_url", "\"https://…\"")?;
     let mut api = OpenAi::new(url.text()?.parse().map_err(|error| url.error(error))?);
+    api.proxy = Proxy::for_upstream(&api.base_url, env)?;
     if let Some(node) = node.get("api_key") {
         api.api_key = api_key(&node, env, warnings)?;
     }
