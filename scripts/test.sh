@@ -18,6 +18,7 @@ debian_packages() {
     command -v openssl >/dev/null || missing+=(openssl)
     command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    command -v tinyproxy >/dev/null || missing+=(tinyproxy)
     command -v curl >/dev/null || missing+=(curl)
     command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)
     command -v chromium >/dev/null || missing+=(chromium)

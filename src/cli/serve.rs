@@ -101,7 +101,8 @@ fn announce(config: &Config, written: bool, running: &Running) {
         match &backend.kind {
             BackendKind::OpenAi(openai) => {
                 let key = if openai.api_key.is_some() { "configured" } else { "the client's own" };
-                tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, "backend");
+                let proxy = openai.proxy.as_ref().map(|proxy| format!("{proxy} ({})", proxy.variable));
+                tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, proxy, "backend");
                 // Who wrote no configuration has set none of these.
                 for key in without_effect(openai).filter(|_| written) {
                     tracing::warn!(backend = %backend.name, key, "this version reads the key and does not act on it yet");

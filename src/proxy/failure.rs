@@ -9,7 +9,7 @@ use hyper::{Response, StatusCode, http};
 use serde_json::json;
 
 use crate::backend::llama::Refused;
-use crate::backend::upstream::{Broken, Cause};
+use crate::backend::upstream::{Broken, Cause, ProxyFault};
 use crate::measure::{Fault, IntoFault, Outcome};
 
 /// Why a request gets an answer of ours.
@@ -72,9 +72,11 @@ impl Refusal {
         match self {
             Self::ClientBody | Self::Upstream { cause: Cause::RequestBody(_), .. } => Outcome::ClientCancelBeforeToken,
             Self::Upstream { cause, .. } => match cause {
-                Cause::Dns(_) | Cause::Connect(_) | Cause::Tls(_) | Cause::ConnectTimeout { .. } => {
-                    Outcome::ConnectError
-                }
+                Cause::Dns(_)
+                | Cause::Connect(_)
+                | Cause::Proxy { .. }
+                | Cause::Tls(_)
+                | Cause::ConnectTimeout { .. } => Outcome::ConnectError,
                 Cause::HeadTimeout(_) => Outcome::Timeout,
                 Cause::NoHead(_) | Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
             },
@@ -299,6 +301,7 @@ fn upstream_code(cause: &Cause) -> &'static str {
     match cause {
         Cause::Dns(_) => "upstream_dns",
         Cause::Connect(_) => "upstream_connect",
+        Cause::Proxy { .. } => "upstream_proxy",
         Cause::Tls(_) => "upstream_tls",
         Cause::ConnectTimeout { .. } => "upstream_connect_timeout",
         Cause::HeadTimeout(_) => "upstream_timeout",
@@ -312,11 +315,25 @@ fn next_step(cause: &Cause) -> &'static str {
     match cause {
         Cause::Dns(_) => "check the host in base_url and this machine's name service",
         Cause::Connect(_) | Cause::ConnectTimeout { .. } => "check that it runs and that base_url is right",
+        Cause::Proxy { fault, .. } => next_step_for_proxy(fault),
         Cause::Tls(_) => "check that base_url names the certificate's host; for a CA of your own set ca_file",
         Cause::HeadTimeout(_) => "try again, or raise head_timeout_ms",
         Cause::Closed(_) => "the request may have been acted on, so it was not repeated; try again",
         Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
         Cause::RequestBody(_) => "send it whole",
+    }
+}
+
+fn next_step_for_proxy(fault: &ProxyFault) -> &'static str {
+    match fault {
+        ProxyFault::Dns(_) | ProxyFault::Connect(_) | ProxyFault::Closed(_) | ProxyFault::Timeout { .. } => {
+            "start it, correct the variable, or add the host to NO_PROXY"
+        }
+        ProxyFault::Refused { status: 407, .. } => {
+            "put its credentials into the variable, as http://user:password@host:port"
+        }
+        ProxyFault::Refused { .. } => "allow the host there, or add it to NO_PROXY",
+        ProxyFault::Answer(_) => "check that the variable names an HTTP proxy, or add the host to NO_PROXY",
     }
 }
 

@@ -13,11 +13,12 @@ use tempfile::TempDir;
 use super::client::Client;
 use super::eventually;
 
-/// A command of the binary under test, with nothing of ours in its environment.
+/// A command of the binary under test, with nothing of ours in its environment, and no proxies.
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
     for (name, _) in std::env::vars() {
-        if name.starts_with("STREAMGAUGE_") || name.starts_with("TAOTOKEN_") {
+        let proxy = name.to_ascii_uppercase().ends_with("_PROXY");
+        if proxy || name.starts_with("STREAMGAUGE_") || name.starts_with("TAOTOKEN_") {
             command.env_remove(name);
         }
     }

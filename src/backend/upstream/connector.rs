@@ -1,60 +1,30 @@
-//! Opens connections to one upstream and says how long each step took.
+//! Opens connections to one upstream, through a proxy where there is one, and says how long each step took.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use thiserror::Error;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::dial::{Unreachable, dial};
 use super::failure::Cause;
 use super::stream::Stream;
-use crate::config::{BaseUrl, OpenAi};
-use crate::transport::{ConnectPhases, Transport, keep_alive};
-
-/// Why an upstream cannot be set up at all. Each is found at start, before any traffic.
-#[derive(Debug, Error)]
-pub enum SetupError {
-    /// `ca_file` could not be read or holds no usable certificate.
-    #[error("{path}: {reason}; give a PEM file with at least one CA certificate")]
-    CaFile {
-        /// The file as configured.
-        path: PathBuf,
-        /// What was wrong with it.
-        reason: String,
-    },
-    /// The system has no trusted certificates, and none were configured.
-    #[error("no trusted certificates on this system; install the ca-certificates package or set ca_file")]
-    NoRoots,
-    /// The host of the base URL cannot be the name on a certificate.
-    #[error("{host} is not a valid name for a TLS certificate")]
-    ServerName {
-        /// The host as configured.
-        host: String,
-    },
-}
-
-impl SetupError {
-    /// The key of `[backend.NAME]` at fault.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::CaFile { .. } => "ca_file",
-            Self::NoRoots | Self::ServerName { .. } => "base_url",
-        }
-    }
-}
+use super::tls::{self, SetupError};
+use super::tunnel::{self, ProxyFault};
+use crate::config::{BaseUrl, OpenAi, Proxy};
+use crate::transport::{ConnectPhases, Transport};
 
 /// Knows one upstream's address and how to reach it.
 pub(super) struct Connector {
+    /// Where TCP goes: the proxy, where there is one.
     host: String,
     port: u16,
+    proxy: Option<Proxy>,
+    /// The upstream's `host:port`, for which a proxy is asked to open a tunnel. `None` without a proxy, and where that
+    /// is handed each request instead.
+    tunnel: Option<String>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     timeout: Duration,
 }
@@ -62,46 +32,112 @@ pub(super) struct Connector {
 impl Connector {
     pub(super) fn new(config: &OpenAi) -> Result<Self, SetupError> {
         let BaseUrl { tls, host, port, .. } = &config.base_url;
-        let tls = tls.then(|| tls_client(host, config)).transpose()?;
-        Ok(Self { host: host.clone(), port: *port, tls, timeout: config.connect_timeout })
+        let proxy = config.proxy.clone();
+        let tunnel = (proxy.is_some() && *tls).then(|| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        });
+        let tls = tls.then(|| tls::client(host, config)).transpose()?;
+        let (host, port) = proxy.as_ref().map_or((host, *port), |proxy| (&proxy.host, proxy.port));
+        Ok(Self { host: host.clone(), port, proxy, tunnel, tls, timeout: config.connect_timeout })
+    }
+
+    /// The proxy that is handed each request, where the upstream is not reached through a tunnel.
+    pub(super) fn forwarder(&self) -> Option<&Proxy> {
+        self.proxy.as_ref().filter(|_| self.tunnel.is_none())
     }
 
     /// Opens one connection. `phases` holds what each step took, the failed one included.
     pub(super) async fn connect(&self, phases: &mut ConnectPhases) -> Result<Stream, Cause> {
         let mut step = Step::Dns;
-        let opening = self.steps(phases, &mut step);
+        let opening = async {
+            let addresses = timed(&mut phases.dns, self.resolve()).await?;
+            if addresses.is_none() {
+                phases.dns = None;
+            }
+            step = Step::Connect;
+            let (transport, _) = timed(&mut phases.connect, self.reach(addresses.as_deref())).await?;
+            step = Step::Tls;
+            match &self.tls {
+                None => Ok(Stream::Plain(transport)),
+                Some(_) => timed(&mut phases.tls, self.secure(transport)).await,
+            }
+        };
         match tokio::time::timeout(self.timeout, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(Cause::ConnectTimeout { step: step.name(), after: self.timeout }),
+            Err(_) => Err(self.late(step)),
         }
     }
 
-    async fn steps(&self, phases: &mut ConnectPhases, step: &mut Step) -> Result<Stream, Cause> {
-        let addresses = self.resolve(&mut phases.dns).await.map_err(Cause::Dns)?;
-        *step = Step::Connect;
-        let socket = timed(&mut phases.connect, dial(&addresses)).await.map_err(Cause::Connect)?;
-        let transport = Transport::tcp(socket);
-        let Some((connector, name)) = &self.tls else { return Ok(Stream::Plain(transport)) };
-        *step = Step::Tls;
-        let handshake = connector.connect(name.clone(), transport);
-        let tls = timed(&mut phases.tls, handshake).await.map_err(Cause::Tls)?;
-        Ok(Stream::Tls(Box::new(tls)))
+    /// Does one step alone, in the time that all of them have.
+    pub(super) async fn within<T>(&self, step: Step, work: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Err(self.late(step)))
     }
 
-    async fn resolve(&self, took: &mut Option<Duration>) -> io::Result<Vec<SocketAddr>> {
-        if let Ok(address) = self.host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, self.port)]);
+    /// Looks the name up. `None` where the host is an address.
+    pub(super) async fn resolve(&self) -> Result<Option<Vec<SocketAddr>>, Cause> {
+        if self.host.parse::<IpAddr>().is_ok() {
+            return Ok(None);
         }
-        let found: Vec<_> = timed(took, tokio::net::lookup_host((self.host.as_str(), self.port))).await?.collect();
+        let found = match tokio::net::lookup_host((self.host.as_str(), self.port)).await {
+            Ok(found) => found.collect::<Vec<_>>(),
+            Err(error) => return Err(self.blamed(error, ProxyFault::Dns, Cause::Dns)),
+        };
         if found.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+            let error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            return Err(self.blamed(error, ProxyFault::Dns, Cause::Dns));
         }
-        Ok(found)
+        Ok(Some(found))
+    }
+
+    /// TCP, to which address, and the tunnel where there is one. `addresses` is what [`Self::resolve`] found.
+    pub(super) async fn reach(
+        &self,
+        addresses: Option<&[SocketAddr]>,
+    ) -> Result<(Transport<TcpStream>, SocketAddr), Cause> {
+        let own = self.host.parse().map(|host: IpAddr| [SocketAddr::new(host, self.port)]);
+        let addresses = addresses.or(own.as_ref().ok().map(<[_; 1]>::as_slice)).unwrap_or_default();
+        let (socket, address) = dial(addresses)
+            .await
+            .map_err(|error: Unreachable| self.blamed(error, ProxyFault::Connect, Cause::Connect))?;
+        let mut transport = Transport::tcp(socket);
+        if let (Some(proxy), Some(target)) = (&self.proxy, &self.tunnel) {
+            let authorization = proxy.authorization.as_ref().map(crate::config::Secret::expose);
+            tunnel::open(&mut transport, target, authorization)
+                .await
+                .map_err(|fault| Cause::Proxy { proxy: Box::new(proxy.clone()), fault })?;
+        }
+        Ok((transport, address))
+    }
+
+    /// TLS over `transport`, where the upstream's URL asks for it.
+    pub(super) async fn secure(&self, transport: Transport<TcpStream>) -> Result<Stream, Cause> {
+        let Some((connector, name)) = &self.tls else { return Ok(Stream::Plain(transport)) };
+        connector.connect(name.clone(), transport).await.map(|tls| Stream::Tls(Box::new(tls))).map_err(Cause::Tls)
+    }
+
+    /// An error of the host that TCP goes to: the proxy's, where there is one.
+    fn blamed<E>(&self, error: E, proxys: fn(E) -> ProxyFault, own: fn(E) -> Cause) -> Cause {
+        match &self.proxy {
+            Some(proxy) => Cause::Proxy { proxy: Box::new(proxy.clone()), fault: proxys(error) },
+            None => own(error),
+        }
+    }
+
+    fn late(&self, step: Step) -> Cause {
+        let (step, after) = (step, self.timeout);
+        match (&self.proxy, step) {
+            (Some(proxy), Step::Dns | Step::Connect) => {
+                Cause::Proxy { proxy: Box::new(proxy.clone()), fault: ProxyFault::Timeout { step: step.name(), after } }
+            }
+            _ => Cause::ConnectTimeout { step: step.name(), after },
+        }
     }
 }
 
+/// A step of opening a connection.
 #[derive(Clone, Copy)]
-enum Step {
+pub(super) enum Step {
     Dns,
     Connect,
     Tls,
@@ -127,54 +163,4 @@ async fn timed<T>(took: &mut Option<Duration>, work: impl Future<Output = T>) ->
     }
     let _running = Stopwatch(took, Instant::now());
     work.await
-}
-
-/// Tries the addresses in the order the system prefers; the last error counts.
-async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(socket) => {
-                socket.set_nodelay(true)?;
-                keep_alive(&socket)?;
-                return Ok(socket);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn tls_client(host: &str, config: &OpenAi) -> Result<(TlsConnector, ServerName<'static>), SetupError> {
-    let name = ServerName::try_from(host.to_owned()).map_err(|_| SetupError::ServerName { host: host.to_owned() })?;
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::debug!(%error, "skipped a certificate of the system's store");
-    }
-    roots.add_parsable_certificates(found.certs);
-    if let Some(path) = &config.ca_file {
-        let fail = |reason: String| SetupError::CaFile { path: path.clone(), reason };
-        let pem = fs::read(path).map_err(|error| fail(error.to_string()))?;
-        let mut added = 0;
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| fail(error.to_string()))?;
-            roots.add(certificate).map_err(|error| fail(error.to_string()))?;
-            added += 1;
-        }
-        if added == 0 {
-            return Err(fail("it holds no certificate".to_owned()));
-        }
-    }
-    if roots.is_empty() {
-        return Err(SetupError::NoRoots);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap_or_else(|_| unreachable!("ring supports TLS 1.2 and 1.3"))
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    client.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((TlsConnector::from(Arc::new(client)), name))
 }

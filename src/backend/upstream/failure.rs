@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use super::dial::Unreachable;
+use super::tunnel::ProxyFault;
+use crate::config::Proxy;
 use crate::transport::ConnectPhases;
 
 /// A request that got no reply head.
@@ -29,7 +32,16 @@ pub enum Cause {
     Dns(#[source] io::Error),
     /// No address accepted a connection.
     #[error("connection failed: {0}")]
-    Connect(#[source] io::Error),
+    Connect(#[source] Unreachable),
+    /// The proxy before it failed.
+    #[error("the proxy {proxy} (from {}): {fault}", proxy.variable)]
+    Proxy {
+        /// Which, and the variable that names it.
+        proxy: Box<Proxy>,
+        /// What it did wrong.
+        #[source]
+        fault: ProxyFault,
+    },
     /// The TLS handshake failed.
     #[error("the TLS handshake failed: {0}")]
     Tls(#[source] io::Error),

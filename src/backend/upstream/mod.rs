@@ -13,20 +13,29 @@ use hyper::{Request, http};
 
 mod body;
 mod connector;
+mod dial;
 mod failure;
+mod forwarding;
 mod gate;
 mod link;
 mod pool;
+mod probe;
 mod stream;
+mod tls;
+mod tunnel;
 
 pub use body::ReplyBody;
-pub use connector::SetupError;
+pub use dial::Unreachable;
 pub use failure::{Broken, Cause, Failure};
 pub use link::RequestBody;
+pub use probe::{Probe, TlsSeen};
+pub use tls::SetupError;
+pub use tunnel::ProxyFault;
 
 use crate::config::OpenAi;
 use crate::transport::ConnectPhases;
 use connector::Connector;
+use forwarding::Forwarding;
 use link::{Answered, Link, Lost};
 use pool::Pool;
 
@@ -50,6 +59,8 @@ pub struct Reply {
 pub struct Upstream {
     connector: Arc<Connector>,
     host: HeaderValue,
+    /// `None` where requests go to the upstream itself, or through a tunnel.
+    forwarding: Option<Forwarding>,
     pool: Pool,
     head_timeout: Duration,
     idle_timeout: Duration,
@@ -62,10 +73,13 @@ impl Upstream {
     /// See [`SetupError`].
     pub fn new(config: &OpenAi) -> Result<Self, SetupError> {
         let authority = config.base_url.authority();
-        let host = HeaderValue::from_str(&authority).map_err(|_| SetupError::ServerName { host: authority })?;
+        let unusable = || SetupError::ServerName { host: authority.clone() };
+        let connector = Arc::new(Connector::new(config)?);
+        let forwarding = connector.forwarder().map(|proxy| Forwarding::new(proxy, &authority)).transpose();
         Ok(Self {
-            connector: Arc::new(Connector::new(config)?),
-            host,
+            host: HeaderValue::from_str(&authority).map_err(|_| unusable())?,
+            forwarding: forwarding.map_err(|_| unusable())?,
+            connector,
             pool: Pool::default(),
             head_timeout: config.head_timeout,
             idle_timeout: config.idle_timeout,
@@ -78,6 +92,7 @@ impl Upstream {
         Self {
             connector: self.connector.clone(),
             host: self.host.clone(),
+            forwarding: self.forwarding.clone(),
             pool: Pool::default(),
             head_timeout: self.head_timeout,
             idle_timeout: self.idle_timeout,
@@ -89,6 +104,9 @@ impl Upstream {
     /// Dropping the future closes the connection.
     pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Reply, Failure> {
         request.headers_mut().insert(HOST, self.host.clone());
+        if let Some(forwarding) = &self.forwarding {
+            forwarding.address(&mut request);
+        }
         let mut phases = ConnectPhases::default();
         if let Some(link) = self.pool.take(Instant::now()) {
             match self.exchange(link, request, phases, true).await {
@@ -124,6 +142,9 @@ impl Upstream {
     ) -> Result<Reply, Lost> {
         let Answered { response, sent } = link.exchange(request, self.head_timeout).await?;
         let (head, incoming) = response.into_parts();
+        if let Some(cause) = self.forwarding.as_ref().and_then(|forwarding| forwarding.refusal(&head)) {
+            return Err(Lost { cause, unsent: None, sent });
+        }
         let head_at = link.io().last_read().map_or_else(Instant::now, |stamp| stamp.at);
         let body = ReplyBody::new(incoming, link, self.pool.clone(), self.idle_timeout);
         Ok(Reply { head, body, phases, reused, sent, head_at })

@@ -1,0 +1,173 @@
+//! The way through an HTTP proxy: `CONNECT` (RFC 9110, section 9.3.6), and what goes wrong with proxies.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::dial::Unreachable;
+
+/// The largest head of an answer to `CONNECT`, in bytes.
+const MOST_HEAD: usize = 16 << 10;
+/// The longest reason phrase that is repeated, in bytes.
+const MOST_REASON: usize = 100;
+
+/// What a proxy did wrong.
+#[derive(Debug, Error)]
+pub enum ProxyFault {
+    /// Its name could not be looked up.
+    #[error("its name could not be looked up: {0}")]
+    Dns(#[source] io::Error),
+    /// No address of it accepted a connection.
+    #[error("connection failed: {0}")]
+    Connect(#[source] Unreachable),
+    /// It refused to carry the request.
+    #[error("it answered {status} {reason}")]
+    Refused {
+        /// Its status.
+        status: u16,
+        /// Its reason phrase, printable and bounded. May be empty.
+        reason: String,
+    },
+    /// The connection ended before its answer's head.
+    #[error("it closed the connection without an answer: {0}")]
+    Closed(#[source] io::Error),
+    /// Its answer was not what a proxy's should be.
+    #[error("its answer is not a proxy's: {0}")]
+    Answer(&'static str),
+    /// It took longer than `connect_timeout_ms`.
+    #[error("{step} took longer than {} ms (connect_timeout_ms)", after.as_millis())]
+    Timeout {
+        /// The step at which time ran out.
+        step: &'static str,
+        /// The limit.
+        after: Duration,
+    },
+}
+
+impl ProxyFault {
+    /// A refusal, with a reason phrase as the proxy sent it.
+    pub(super) fn refused(status: u16, reason: &str) -> Self {
+        let printable = reason.chars().filter(|c| matches!(c, ' '..='~')).take(MOST_REASON);
+        Self::Refused { status, reason: printable.collect() }
+    }
+}
+
+/// Asks the proxy at the other end of `stream` for a tunnel to `target`, `host:port`. After it the stream is the
+/// target's: the proxy has sent nothing of its own beyond the head.
+pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    target: &str,
+    authorization: Option<&str>,
+) -> Result<(), ProxyFault> {
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+    if let Some(authorization) = authorization {
+        request.extend(["Proxy-Authorization: ", authorization, "\r\n"]);
+    }
+    request.push_str("\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(ProxyFault::Closed)?;
+    stream.flush().await.map_err(ProxyFault::Closed)?;
+    let mut head = Vec::with_capacity(1024);
+    loop {
+        if head.len() >= MOST_HEAD {
+            return Err(ProxyFault::Answer("its head is larger than 16 KiB"));
+        }
+        let left = (MOST_HEAD - head.len()) as u64;
+        if (&mut *stream).take(left).read_buf(&mut head).await.map_err(ProxyFault::Closed)? == 0 {
+            return Err(ProxyFault::Closed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if let Some(told) = read(&head) {
+            return told;
+        }
+    }
+}
+
+/// What the answer's head says. `None` while more of it is to come.
+fn read(head: &[u8]) -> Option<Result<(), ProxyFault>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut answer = httparse::Response::new(&mut headers);
+    let length = match answer.parse(head) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return None,
+        Err(httparse::Error::TooManyHeaders) => return Some(Err(ProxyFault::Answer("it has more than 64 headers"))),
+        Err(_) => return Some(Err(ProxyFault::Answer("it is not HTTP"))),
+    };
+    Some(match answer.code.unwrap_or(0) {
+        // Whoever is behind the tunnel speaks only when spoken to: this would be the proxy's own, or somebody's trick.
+        200..=299 if head.len() > length => Err(ProxyFault::Answer("bytes follow its head")),
+        200..=299 => Ok(()),
+        status => Err(ProxyFault::refused(status, answer.reason.unwrap_or(""))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a tunnel when the proxy answers so, in one piece and byte by byte; and what it was asked.
+    async fn answered(answer: &[u8]) -> (Result<(), String>, String) {
+        let mut told = Vec::new();
+        for step in [answer.len().max(1), 1] {
+            let (mut near, mut far) = tokio::io::duplex(64);
+            let proxy = async {
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    assert!(far.read_buf(&mut asked).await.unwrap() > 0);
+                }
+                for piece in answer.chunks(step) {
+                    if far.write_all(piece).await.is_err() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                drop(far);
+                String::from_utf8(asked).unwrap()
+            };
+            let opening = async {
+                let opened = open(&mut near, "api.example:443", Some("Basic dTpw")).await;
+                drop(near);
+                opened.map_err(|fault| fault.to_string())
+            };
+            told.push(tokio::join!(opening, proxy));
+        }
+        // What follows a head byte by byte is still on its way when the tunnel is there.
+        if told[0].0 != Err("its answer is not a proxy's: bytes follow its head".to_owned()) {
+            assert_eq!(told[0], told[1]);
+        }
+        told.remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_is_asked_for_and_granted() {
+        for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.0 200 Connection established\r\nProxy-agent: x\r\n\r\n"] {
+            let (opened, asked) = answered(head.as_bytes()).await;
+            assert_eq!(opened, Ok(()), "{head}");
+            assert_eq!(
+                asked,
+                "CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\nProxy-Authorization: Basic dTpw\r\n\r\n"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_grants_no_tunnel_is_told_apart() {
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(65));
+        let long = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(MOST_HEAD));
+        let wordy = format!("HTTP/1.1 502 {}\r\n\r\n", "x".repeat(200));
+        for (answer, expected) in [
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\nbody", "it answered 407 Proxy Authentication Required"),
+            ("HTTP/1.1 403\r\n\r\n", "it answered 403 "),
+            ("HTTP/1.1 101 Switching\r\n\r\n", "it answered 101 Switching"),
+            (&wordy, &*format!("it answered 502 {}", "x".repeat(MOST_REASON))),
+            ("HTTP/1.1 200 OK\r\n\r\nx", "its answer is not a proxy's: bytes follow its head"),
+            ("SSH-2.0-x\r\n\r\n", "its answer is not a proxy's: it is not HTTP"),
+            (&many, "its answer is not a proxy's: it has more than 64 headers"),
+            (&long, "its answer is not a proxy's: its head is larger than 16 KiB"),
+            ("HTTP/1.1 200 OK\r\n", "it closed the connection without an answer: unexpected end of file"),
+            ("", "it closed the connection without an answer: unexpected end of file"),
+        ] {
+            assert_eq!(answered(answer.as_bytes()).await.0, Err(expected.to_owned()), "{:.40}", answer);
+        }
+    }
+}
