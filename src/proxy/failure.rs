@@ -329,7 +329,8 @@ fn next_step_for_proxy(fault: &ProxyFault) -> &'static str {
         ProxyFault::Dns(_) | ProxyFault::Connect(_) | ProxyFault::Closed(_) | ProxyFault::Timeout { .. } => {
             "start it, correct the variable, or add the host to NO_PROXY"
         }
-        ProxyFault::Refused { status: 407, .. } => {
+        // Some answer 401 to credentials that are wrong, and 407 to none.
+        ProxyFault::Refused { status: 401 | 407, .. } => {
             "put its credentials into the variable, as http://user:password@host:port"
         }
         ProxyFault::Refused { .. } => "allow the host there, or add it to NO_PROXY",

@@ -48,7 +48,14 @@ impl ConfigFile {
 
     /// What becomes of a configuration that cannot be served.
     pub(crate) fn refused(&self) -> Output {
-        let child = self.serve().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+        self.refused_in(&[])
+    }
+
+    /// [`ConfigFile::refused`], with these variables.
+    pub(crate) fn refused_in(&self, environment: &[(&str, &str)]) -> Output {
+        let mut command = self.serve();
+        command.envs(environment.iter().copied());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
         let mut child = Killed(child);
         eventually("the process gives up", || child.0.try_wait().expect("waited for"));
         let mut output = Output { status: child.0.wait().expect("over"), stdout: Vec::new(), stderr: Vec::new() };

@@ -29,15 +29,26 @@ impl Proxy {
         Self::with_listeners(config, Vec::new())
     }
 
+    /// [`Proxy::start`], where the environment has these variables.
+    pub(crate) fn in_environment(variables: &[(&str, &str)], config: &str) -> Self {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Self::run(&Config::parse("test.toml", config, find).unwrap_or_else(|error| panic!("{error}")), Vec::new())
+    }
+
     /// [`Proxy::start`], with more who are told of finished exchanges; they come first.
-    pub(crate) fn with_listeners(config: &str, mut listeners: Vec<Listener>) -> Self {
+    pub(crate) fn with_listeners(config: &str, listeners: Vec<Listener>) -> Self {
         let config = Config::parse("test.toml", config, |_| None).unwrap_or_else(|error| panic!("{error}"));
+        Self::run(&config, listeners)
+    }
+
+    fn run(config: &Config, mut listeners: Vec<Listener>) -> Self {
         let finished: Arc<Mutex<Vec<Exchange>>> = Arc::default();
         let keep = finished.clone();
         listeners.push(Box::new(move |exchange: &Exchange| {
             keep.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone());
         }));
-        let running = Running::start(&config, listeners).unwrap_or_else(|error| panic!("{error}"));
+        let running = Running::start(config, listeners).unwrap_or_else(|error| panic!("{error}"));
         Self { running, finished }
     }
 

@@ -232,6 +232,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_socket_that_does_not_answer_holds_nobody_up() {
+        use tokio::net::{TcpListener, TcpSocket};
+        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = live.local_addr().unwrap();
+        // A queue that is full gives no answer, not even a refusal.
+        let hole = TcpSocket::new_v4().unwrap();
+        hole.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let hole = hole.listen(1).unwrap();
+        let silent = hole.local_addr().unwrap();
+        let filling: Vec<_> = (0..4).map(|_| tokio::spawn(TcpStream::connect(silent))).collect();
+        for _ in 0..10_000 {
+            if filling.iter().filter(|one| one.is_finished()).count() == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let refusing = TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
+
+        let patience = Duration::from_secs(60);
+        for (order, least) in [([refusing, live], Duration::ZERO), ([silent, live], HEAD_START)] {
+            let began = Instant::now();
+            let (_, address) = tokio::time::timeout(patience, dial(&order)).await.unwrap().unwrap();
+            assert_eq!(address, live);
+            assert!(began.elapsed() >= least);
+        }
+        let told = dial(&[refusing, refusing]).await.unwrap_err().to_string();
+        assert_eq!(told.matches("127.0.0.3").count(), 2, "{told}");
+        filling.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test]
     async fn when_all_fail_each_is_named_up_to_a_bound() {
         let order = addresses(&["127.0.0.1", "::1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]);
         let alarm = || Box::pin(tokio::time::sleep(HEAD_START));

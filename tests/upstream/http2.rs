@@ -1,0 +1,1 @@
+//! HTTP/2 to the upstream.
