@@ -1,4 +1,5 @@
-//! The wire: bytes → events ([`sse`]), and one file per dialect: event → what it means ([`chat`]).
+//! The wire: encoded bytes → bytes ([`encoding`]) → events ([`sse`]), and one file per dialect: event → what it means
+//! ([`chat`]).
 //!
 //! Invariant: reading never fails. What cannot be understood is reported as such and the next event is read.
 
@@ -7,6 +8,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 pub mod chat;
+pub mod encoding;
 pub mod sse;
 
 /// What one SSE event, or one whole JSON reply, means: the few questions every dialect answers.
