@@ -19,7 +19,7 @@ pub enum Anomaly {
     JsonForStream,
     /// Events came under another content type.
     MislabelledStream,
-    /// The reply is compressed and could not be looked at.
+    /// The reply is compressed, and not all of it could be decoded: an unknown coding, damage, an end too early.
     ContentEncoding,
     /// An event claims more tokens than can be believed.
     ImplausibleCount,

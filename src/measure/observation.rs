@@ -154,11 +154,12 @@ impl Observation {
                 self.series = Some(series);
             }
             self.model = Some(label);
-            if answered.content == Content::Opaque {
+            let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
+            let reader = Reader::new(answered.content, stream_wanted);
+            if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }
-            let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
-            self.reader = Some(Reader::new(answered.content, stream_wanted));
+            self.reader = Some(reader);
             self.delivery = Some(Delivery::new(answered.framing));
         }
     }
@@ -275,8 +276,12 @@ impl Observation {
         self.reader.as_ref().is_some_and(Reader::is_events)
     }
 
-    /// When the last event arrived; before the first, when the reply's head was read.
+    /// When the last event arrived; before the first, when the reply's head was read. `None` when not all of them can be
+    /// seen.
     pub(super) fn last_event(&self) -> Option<Instant> {
+        if self.reader.as_ref().is_none_or(Reader::is_unreadable) {
+            return None;
+        }
         self.timeline.last_event.or(self.timeline.marks.head)
     }
 

@@ -89,7 +89,7 @@ pub struct Said {
     pub status: u16,
     /// Its content was not looked at: an unmeasured path.
     pub unmeasured: bool,
-    /// Its content could not be looked at: compressed, or too large.
+    /// Some of its content could not be looked at: compressed as is not understood, or too large.
     pub unreadable: bool,
     /// It was an event stream; otherwise one JSON document.
     pub events: bool,

@@ -1,6 +1,9 @@
 //! From a reply's bytes to its timeline: events where it is a stream, one document where it is not.
 //!
-//! Invariant: reading never fails and holds at most about [`CAP`] bytes, whatever the upstream sends.
+//! A compressed reply is decoded first; only a copy is, the client gets the bytes that came.
+//!
+//! Invariant: reading never fails and holds at most about [`CAP`] bytes and a decoder's windows, whatever the upstream
+//! sends.
 
 use bytes::Bytes;
 
@@ -9,6 +12,7 @@ use super::timeline::Timeline;
 use crate::clock::ReadStamp;
 use crate::wire::Meaning;
 use crate::wire::chat::{self, ChunkReader};
+use crate::wire::encoding::{Codings, Decoder};
 use crate::wire::sse::{Item, SseParser};
 
 /// The largest event, and the largest whole reply, that is looked at, in bytes.
@@ -23,12 +27,21 @@ pub enum Content {
     Events,
     /// Anything else: the first byte tells.
     Unlabelled,
-    /// Not to be looked at: an error, an unmeasured path, or compressed.
+    /// Compressed: one of the two above, once the codings are undone.
+    Encoded {
+        /// What it was encoded by.
+        codings: Codings,
+        /// `text/event-stream`.
+        events: bool,
+    },
+    /// Not to be looked at: compressed in a way that is not known here.
     Opaque,
 }
 
 /// Reads one reply.
 pub(super) struct Reader {
+    /// Undoes the reply's codings. `None` when it has none, or nothing more is to be read.
+    decoder: Option<Box<Decoder>>,
     mode: Mode,
     stream_wanted: bool,
     unreadable: bool,
@@ -44,6 +57,8 @@ enum Mode {
     },
     Events(Box<Events>),
     Document(Document),
+    /// Events up to here; what follows could not be decoded.
+    Broken,
     Skipped,
 }
 
@@ -88,26 +103,57 @@ pub(super) struct Held {
 
 impl Reader {
     pub(super) fn new(content: Content, stream_wanted: bool) -> Self {
-        let mode = match content {
-            Content::Events => Mode::events(),
-            Content::Unlabelled => Mode::Undecided { held: Vec::new(), length: 0 },
-            Content::Opaque => Mode::Skipped,
+        let (mode, codings) = match content {
+            Content::Events => (Mode::events(), None),
+            Content::Unlabelled => (Mode::undecided(), None),
+            Content::Encoded { codings, events: true } => (Mode::events(), Some(codings)),
+            Content::Encoded { codings, events: false } => (Mode::undecided(), Some(codings)),
+            Content::Opaque => (Mode::Skipped, None),
         };
-        Self { mode, stream_wanted, unreadable: content == Content::Opaque, served: None }
+        let decoder = codings.and_then(Decoder::new).map(Box::new);
+        let unreadable = content == Content::Opaque || (codings.is_some() && decoder.is_none());
+        let mode = if unreadable { Mode::Skipped } else { mode };
+        Self { decoder, mode, stream_wanted, unreadable, served: None }
     }
 
-    /// Whether it could not be looked at, which an anomaly tells: compressed, or too large.
+    /// Whether some of it could not be looked at, which an anomaly tells: compressed as is not understood, or too large.
     pub(super) fn is_unreadable(&self) -> bool {
         self.unreadable
     }
 
     /// Whether it turned out to be a stream of events.
     pub(super) fn is_events(&self) -> bool {
-        matches!(self.mode, Mode::Events(_))
+        matches!(self.mode, Mode::Events(_) | Mode::Broken)
     }
 
     /// Reads the next frame, which the read `stamp` brought.
     pub(super) fn frame(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
+        if self.decoder.is_some() { self.encoded(bytes, stamp, timeline) } else { self.plain(bytes, stamp, timeline) }
+    }
+
+    /// Reads a frame of a compressed reply.
+    fn encoded(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline) -> Held {
+        let Some(mut decoder) = self.decoder.take() else { return Held::default() };
+        let mut held = Held::default();
+        let decoded = decoder.feed(bytes, &mut |piece| {
+            held.add(match &mut self.mode {
+                Mode::Events(events) => events.feed(piece, stamp, timeline, &mut self.served),
+                _ => self.plain(&Bytes::copy_from_slice(piece), stamp, timeline),
+            });
+        });
+        if decoded.is_err() {
+            timeline.anomalies.add(Anomaly::ContentEncoding);
+            timeline.lost();
+            self.unreadable = true;
+            self.mode = if self.is_events() { Mode::Broken } else { Mode::Skipped };
+        } else if !matches!(self.mode, Mode::Skipped) {
+            self.decoder = Some(decoder);
+        }
+        held
+    }
+
+    /// Reads a frame, or a part of one, as it is.
+    fn plain(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
         match &mut self.mode {
             Mode::Events(events) => events.feed(bytes, stamp, timeline, &mut self.served),
             Mode::Document(document) => {
@@ -118,7 +164,7 @@ impl Reader {
                 }
                 Held::default()
             }
-            Mode::Skipped => Held::default(),
+            Mode::Broken | Mode::Skipped => Held::default(),
             Mode::Undecided { .. } => self.decide(bytes, stamp, timeline),
         }
     }
@@ -126,6 +172,10 @@ impl Reader {
     /// The reply is over; `whole` says that it came to its end.
     pub(super) fn end(&mut self, whole: bool, stamp: Option<ReadStamp>, timeline: &mut Timeline) {
         let Some(stamp) = stamp else { return };
+        if whole && self.decoder.take().is_some_and(|decoder| !decoder.is_whole()) {
+            // Its server forgot the end, or lost it. What was decoded counts.
+            timeline.anomalies.add(Anomaly::ContentEncoding);
+        }
         match std::mem::replace(&mut self.mode, Mode::Skipped) {
             Mode::Events(mut events) => {
                 events.finish(stamp, timeline, &mut self.served);
@@ -137,6 +187,7 @@ impl Reader {
                 remember_model(&mut self.served, &meaning);
                 timeline.reply(&meaning, stamp.at);
             }
+            Mode::Broken => self.mode = Mode::Broken,
             Mode::Document(_) | Mode::Skipped | Mode::Undecided { .. } => {}
         }
     }
@@ -168,14 +219,24 @@ impl Reader {
         };
         let mut all = Held::default();
         for (bytes, stamp) in held {
-            let one = self.frame(&bytes, stamp, timeline);
-            all = Held { events: all.events + one.events, token: all.token || one.token };
+            all.add(self.plain(&bytes, stamp, timeline));
         }
         all
     }
 }
 
+impl Held {
+    fn add(&mut self, more: Self) {
+        self.events += more.events;
+        self.token |= more.token;
+    }
+}
+
 impl Mode {
+    fn undecided() -> Self {
+        Self::Undecided { held: Vec::new(), length: 0 }
+    }
+
     fn events() -> Self {
         Self::Events(Box::new(Events { parser: SseParser::new(CAP), chunks: ChunkReader::new() }))
     }

@@ -194,6 +194,11 @@ impl Timeline {
     pub fn unreadable(&mut self, stamp: ReadStamp) {
         self.arrived(stamp);
         self.anomalies.add(Anomaly::OversizedEvent);
+        self.lost();
+    }
+
+    /// From here on something could not be looked at, and may have been anything. The marks and gaps before it stay.
+    pub fn lost(&mut self) {
         self.blind = true;
         self.first_token_lost |= self.marks.first_token.is_none();
         self.first_answer_lost |= self.marks.first_answer.is_none();

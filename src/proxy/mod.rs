@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, VIA};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, VIA};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
@@ -29,6 +29,7 @@ use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
 use crate::server::{Client, Handler, Upload};
+use crate::wire::encoding::Codings;
 use failure::Refusal;
 use site::Backend;
 
@@ -237,21 +238,24 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn content_of(headers: &HeaderMap) -> Content {
-    if is_encoded(headers) {
-        return Content::Opaque;
-    }
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let essence = kind.split(';').next().unwrap_or("").trim();
-    if essence.eq_ignore_ascii_case("text/event-stream") { Content::Events } else { Content::Unlabelled }
+    let events = essence.eq_ignore_ascii_case("text/event-stream");
+    match codings(headers) {
+        None => Content::Opaque,
+        Some(codings) if !codings.is_empty() => Content::Encoded { codings, events },
+        Some(_) if events => Content::Events,
+        Some(_) => Content::Unlabelled,
+    }
 }
 
 fn is_encoded(headers: &HeaderMap) -> bool {
-    let plain = |coding: &HeaderValue| {
-        coding.to_str().is_ok_and(|coding| {
-            coding.split(',').all(|coding| coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity"))
-        })
-    };
-    !headers.get_all(CONTENT_ENCODING).iter().all(plain)
+    codings(headers).is_none_or(|codings| !codings.is_empty())
+}
+
+/// The content codings. `None` where one is not known here; what is no text names none that is.
+fn codings(headers: &HeaderMap) -> Option<Codings> {
+    Codings::named(headers.get_all(CONTENT_ENCODING).iter().map(|value| value.to_str().unwrap_or("?")))
 }
 
 fn last_read(client: &Client) -> Instant {
