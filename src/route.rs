@@ -5,7 +5,11 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::config::{BaseUrl, Config, Route};
+use crate::config::{BaseUrl, Config, Destination, Route};
+
+mod spread;
+
+pub use spread::{Key, drawn, kept};
 
 /// What a request asks for, by its path alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -182,13 +186,27 @@ impl Router {
         self.routes().filter(|route| !route.model.contains(['*', '?', '[', ']', '{', '}', '\\']))
     }
 
+    /// The backend that takes what names no model: the first of the `*` route with a weight above 0, an index into
+    /// [`Config::backends`]. `None` where there is no such route.
+    pub fn default_backend(&self) -> Option<usize> {
+        self.default_route().map(|route| route.first().backend)
+    }
+
     /// Every model name the configuration gives for a backend, as asked for and as sent on: safe as metric labels.
     ///
     /// `backend` is an index into [`Config::backends`]. A name may come twice.
     pub fn names(&self, backend: usize) -> impl Iterator<Item = &str> {
-        let asked = self.named().filter(move |route| route.backend == backend).map(|route| &*route.model);
-        let sent = self.routes().filter(move |route| route.backend == backend);
-        asked.chain(sent.filter_map(|route| route.upstream_model.as_deref()))
+        let asked = self.named().filter(move |route| route.destination(backend).is_some()).map(|route| &*route.model);
+        let sent = self.routes().filter_map(move |route| route.destination(backend));
+        asked.chain(sent.filter_map(|to: &Destination| to.upstream_model.as_deref()))
+    }
+
+    /// [`Router::names`] of what is mirrored to a backend.
+    pub fn mirrored_names(&self, backend: usize) -> impl Iterator<Item = &str> {
+        let here = move |route: &&Route| route.mirror.as_ref().is_some_and(|mirror| mirror.backend == backend);
+        let asked = self.named().filter(here).map(|route| &*route.model);
+        let sent = self.routes().filter(here).filter_map(|route| route.mirror.as_ref());
+        asked.chain(sent.filter_map(|mirror| mirror.upstream_model.as_deref()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use streamgauge::config::{BackendKind, Config, Device, LogFormat, Secret};
+use streamgauge::config::{BackendKind, Config, Destination, Device, LogFormat, Mirror, Secret};
 
 /// The environment of every test here; the real one is never read.
 fn env(name: &str) -> Option<String> {
@@ -91,5 +91,26 @@ fn values_arrive_as_written() {
     let config = valid("key-file.toml");
     let BackendKind::OpenAi(api) = &config.backends[0].kind else { panic!("not an API") };
     assert_eq!(api.api_key.as_ref().map(Secret::expose), Some("sk-test-not-a-key"));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn weights_and_mirrors_arrive_as_written() {
+    let config = valid("weights.toml");
+    assert!(config.server.backend_header);
+    let to = |backend, weight, upstream_model: Option<&str>| Destination {
+        backend,
+        weight,
+        upstream_model: upstream_model.map(str::to_owned),
+    };
+    let [spread, mirrored, rest] = &config.routes[..] else { panic!("three routes") };
+    assert_eq!(spread.destinations, [to(0, 0, Some("of-all")), to(1, 9, Some("of-b")), to(2, 1, None)]);
+    assert!(spread.sticky && !mirrored.sticky);
+    assert_eq!(spread.first().backend, 1, "weight 0 is never the first");
+    assert_eq!(&*config.backend_of(spread).name, "b");
+    assert_eq!(spread.mirror, Some(Mirror { backend: 2, share: 1.0, upstream_model: None }));
+    assert_eq!(mirrored.destinations, [to(0, 1, Some("of-all"))]);
+    assert_eq!(mirrored.mirror, Some(Mirror { backend: 1, share: 0.25, upstream_model: Some("of-all".to_owned()) }));
+    assert_eq!(rest.destinations, [to(2, 1, None)]);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }

@@ -10,6 +10,8 @@ mod error;
 mod proxy;
 mod read;
 mod read_backend;
+mod read_route;
+mod route;
 mod secret;
 mod section;
 #[cfg(test)]
@@ -24,6 +26,7 @@ pub use backend::{Backend, BackendKind, Device, Dtype, Llama, LoadWeights, OpenA
 pub use base_url::{BadUrl, BaseUrl};
 pub use error::ConfigError;
 pub use proxy::Proxy;
+pub use route::{Destination, MIRROR_SUFFIX, Mirror, Route};
 pub use secret::{NotHeaderSafe, Secret};
 
 use section::Source;
@@ -62,8 +65,10 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// The largest request body accepted, in bytes.
     pub max_body_bytes: usize,
-    /// Origins whose pages may spend a configured key, in lower case: `https://chat.example.org`.
+    /// Origins whose pages may read replies and spend a configured key, in lower case: `https://chat.example.org`.
     pub cors: Vec<String>,
+    /// Clients may name a backend with the header `x-streamgauge-backend`.
+    pub backend_header: bool,
     /// Host names we answer to besides loopback, in lower case and without a port.
     pub hosts: Vec<String>,
 }
@@ -96,6 +101,7 @@ impl Default for Server {
             drain_timeout: Duration::from_secs(30),
             max_body_bytes: 64 << 20,
             cors: Vec::new(),
+            backend_header: false,
             hosts: Vec::new(),
         }
     }
@@ -130,17 +136,6 @@ pub struct Records {
     pub keep_days: Option<u64>,
     /// The oldest records are removed beyond this many megabytes. `None` sets no bound.
     pub max_mb: Option<u64>,
-}
-
-/// `[[route]]`: a model name, or a glob over names, and where it goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// A glob over model names, matched case-insensitively; `*` also matches `/`.
-    pub model: String,
-    /// Which backend: an index into [`Config::backends`].
-    pub backend: usize,
-    /// The name the backend knows the model by. `None` sends the client's name on.
-    pub upstream_model: Option<String>,
 }
 
 /// `[[slo]]`: latency targets, counted per request. At least one of the two is set.
@@ -201,9 +196,9 @@ impl Config {
         ConfigError::new(&name, line, &key.join("."), problem)
     }
 
-    /// The backend a route leads to.
+    /// The backend a route leads to; of several, that of [`Route::first`].
     pub fn backend_of(&self, route: &Route) -> &Backend {
-        &self.backends[route.backend]
+        &self.backends[route.first().backend]
     }
 
     /// The names of the backends, in the file's order.

@@ -3,20 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use globset::GlobBuilder;
-
 use super::section::{Node, Source};
-use super::{Backend, BackendKind, Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, read_backend};
+use super::{Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, read_backend, read_route};
 
 /// Looks an environment variable up.
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) const TOP_KEYS: &[&str] = &["server", "log", "records", "backend", "route", "slo"];
 pub(super) const SERVER_KEYS: &[&str] =
-    &["listen", "admin", "threads", "drain_timeout_ms", "max_body_bytes", "cors", "hosts"];
+    &["listen", "admin", "threads", "drain_timeout_ms", "max_body_bytes", "cors", "hosts", "backend_header"];
 pub(super) const LOG_KEYS: &[&str] = &["format"];
 pub(super) const RECORDS_KEYS: &[&str] = &["enabled", "path", "keep_days", "max_mb"];
-pub(super) const ROUTE_KEYS: &[&str] = &["model", "backend", "upstream_model"];
 pub(super) const SLO_KEYS: &[&str] = &["name", "ttft_ms", "tpot_ms"];
 
 /// A whole file.
@@ -40,11 +37,11 @@ pub(super) fn config(name: &str, text: &str, env: Env<'_>) -> Result<Config, Con
         config.backends = read_backend::backends(node, env, &mut config.warnings)?;
     }
     match (route_node, backend_node) {
-        (Some(node), _) => config.routes = routes(&node, &config.backends, &mut config.warnings)?,
-        (None, Some(node)) => return Err(node.error(no_route(&config.backends))),
+        (Some(node), _) => config.routes = read_route::routes(&node, &config.backends, &mut config.warnings)?,
+        (None, Some(node)) => return Err(node.error(read_route::no_route(&config.backends))),
         (None, None) => {
             config.backends.push(read_backend::taotoken(env, &mut config.warnings)?);
-            config.routes.push(Route { model: "*".to_owned(), backend: 0, upstream_model: None });
+            config.routes.push(Route::to("*", 0));
         }
     }
     Ok(config)
@@ -84,6 +81,9 @@ fn server(node: &Node<'_>) -> Result<Server, ConfigError> {
     }
     if let Some(node) = node.get("cors") {
         server.cors = node.elements(ORIGINS)?.iter().map(origin).collect::<Result<_, _>>()?;
+    }
+    if let Some(node) = node.get("backend_header") {
+        server.backend_header = node.switch()?;
     }
     if let Some(node) = node.get("hosts") {
         server.hosts = node.elements(HOSTS)?.iter().map(host).collect::<Result<_, _>>()?;
@@ -147,59 +147,6 @@ fn default_records_path(env: Env<'_>) -> PathBuf {
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map_or_else(|| "streamgauge.db".into(), |data| data.join("streamgauge/records.db"))
-}
-
-fn routes(node: &Node<'_>, backends: &[Backend], warnings: &mut Vec<String>) -> Result<Vec<Route>, ConfigError> {
-    let mut routes: Vec<Route> = Vec::new();
-    let mut catch_all = None;
-    for node in node.elements("an array of tables, each headed [[route]]")? {
-        node.only(ROUTE_KEYS)?;
-        let route = Route {
-            model: glob(&node.require("model", "\"*\"")?)?,
-            backend: backend_index(&node.require("backend", "\"…\", the NAME of a [backend.NAME]")?, backends)?,
-            upstream_model: node.get("upstream_model").map(|node| Ok(node.text()?.to_owned())).transpose()?,
-        };
-        if let Some(alias) = node.get("upstream_model")
-            && matches!(backends[route.backend].kind, BackendKind::Llama(_))
-        {
-            let name = &backends[route.backend].name;
-            return Err(alias
-                .error(format!("backend {name:?} is a model in this process, to which no name is sent; remove it")));
-        }
-        if routes.iter().any(|before| before.model.eq_ignore_ascii_case(&route.model)) {
-            let node = node.get("model").unwrap_or(node);
-            return Err(node.error(format!("\"{}\" has a route above, which always wins; remove one", route.model)));
-        }
-        if let Some(line) = catch_all {
-            warnings.push(format!("the route for \"{}\" is never used: \"*\" on line {line} wins", route.model));
-        } else if route.model == "*" {
-            catch_all = Some(node.line());
-        }
-        routes.push(route);
-    }
-    if routes.is_empty() { Err(node.error(no_route(backends))) } else { Ok(routes) }
-}
-
-fn no_route(backends: &[Backend]) -> String {
-    let name = backends.first().map_or("…", |backend| &*backend.name);
-    format!("no route leads anywhere; add [[route]] with model = \"*\" and backend = \"{name}\"")
-}
-
-fn glob(node: &Node<'_>) -> Result<String, ConfigError> {
-    let model = node.text()?;
-    match GlobBuilder::new(model).case_insensitive(true).build() {
-        Ok(_) => Ok(model.to_owned()),
-        Err(error) => Err(node.error(format!("not a valid glob: {}", error.kind()))),
-    }
-}
-
-fn backend_index(node: &Node<'_>, backends: &[Backend]) -> Result<usize, ConfigError> {
-    let name = node.text()?;
-    backends.iter().position(|backend| &*backend.name == name).ok_or_else(|| {
-        let names: Vec<&str> = backends.iter().map(|backend| &*backend.name).collect();
-        let names = if names.is_empty() { "none, add [backend.NAME]".to_owned() } else { names.join(", ") };
-        node.error(format!("no backend is called \"{name}\"; configured: {names}"))
-    })
 }
 
 fn slos(node: &Node<'_>) -> Result<Vec<Slo>, ConfigError> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::read::Env;
 use super::section::Node;
 use super::{
-    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, Llama, LoadWeights, OpenAi, Proxy, Quantize, Secret,
+    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, Llama, LoadWeights, MIRROR_SUFFIX, OpenAi, Proxy,
+    Quantize, Secret,
 };
 
 pub(super) const OPENAI_KEYS: &[&str] = &[
@@ -36,6 +37,11 @@ pub(super) fn backends(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>
         node.entries()?;
         if name == UNROUTED || name.trim().is_empty() || name.len() > 128 {
             return Err(node.error("not a usable name: it must have 1 to 128 bytes and not be \"none\""));
+        }
+        if name.ends_with(MIRROR_SUFFIX) {
+            return Err(
+                node.error(format!("a name that ends in {MIRROR_SUFFIX:?} marks mirrored traffic; choose another"))
+            );
         }
         let kind = if is_llama(&node)? {
             refuse_keys_of(&node, "openai", OPENAI_KEYS, "llama", LLAMA_KEYS)?;

@@ -115,10 +115,15 @@ impl<'a> Node<'a> {
 
     /// A string that is not blank.
     pub(super) fn text(&self) -> Result<&'a str, ConfigError> {
+        self.text_or("a string")
+    }
+
+    /// [`Self::text`] where something else could stand as well; `form` is how it is written.
+    pub(super) fn text_or(&self, form: &str) -> Result<&'a str, ConfigError> {
         match self.value {
             DeValue::String(text) if text.trim().is_empty() => Err(self.error("must not be empty")),
             DeValue::String(text) => Ok(text),
-            _ => Err(self.wrong_type("a string")),
+            _ => Err(self.wrong_type(form)),
         }
     }
 
@@ -153,6 +158,17 @@ impl<'a> Node<'a> {
             .ok_or_else(|| self.error(format!("must be a whole number from {} to {}", range.start(), range.end())))
     }
 
+    /// A part of a whole: above 0, at most 1.
+    pub(super) fn share(&self) -> Result<f64, ConfigError> {
+        const FORM: &str = "a number above 0 and at most 1";
+        let share: Option<f64> = match self.value {
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            _ => return Err(self.wrong_type(FORM)),
+        };
+        share.filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(|| self.error(format!("must be {FORM}")))
+    }
+
     /// [`Self::count`] for what is counted in memory.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Result<usize, ConfigError> {
         usize::try_from(self.count(range)?).map_err(|_| self.error("is more than this machine can count"))
@@ -181,6 +197,11 @@ impl<'a> Node<'a> {
     /// Whether it has entries.
     pub(super) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
+    }
+
+    /// Whether it has elements.
+    pub(super) fn is_array(&self) -> bool {
+        matches!(self.value, DeValue::Array(_))
     }
 
     fn wrong_type(&self, wanted: &str) -> ConfigError {

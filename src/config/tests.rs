@@ -95,6 +95,13 @@ fn a_route_behind_the_star_is_told() {
 }
 
 #[test]
+fn stickiness_without_a_choice_is_told() {
+    let text = "backend.a.base_url = \"https://a\"\n[[route]]\nmodel = \"*\"\nbackend = \"a\"\nsticky = true\n";
+    let config = Config::parse("test.toml", text, empty).unwrap();
+    assert_eq!(config.warnings, ["sticky has no effect on the route for \"*\", which leads to one backend"]);
+}
+
+#[test]
 fn records_go_to_the_users_data_directory() {
     let cases: [(&[_], _); 4] = [
         (&[("XDG_DATA_HOME", "/data"), ("HOME", "/home/a")], "/data/streamgauge/records.db"),
@@ -193,7 +200,7 @@ fn the_full_example_shows_every_key() {
         ("records", read::RECORDS_KEYS),
         ("backend.taotoken", read_backend::OPENAI_KEYS),
         ("backend.llama2", read_backend::LLAMA_KEYS),
-        ("route", read::ROUTE_KEYS),
+        ("route", read_route::ROUTE_KEYS),
         ("slo", read::SLO_KEYS),
     ];
     for (section, keys) in keys {

@@ -33,29 +33,22 @@ impl Proxy {
         let body = self.read_body(&head.headers, body).await?;
         observation.body_read(last_read(client));
         let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
-        let tag = head.headers.get(&headers::TAG).and_then(|tag| std::str::from_utf8(tag.as_bytes()).ok());
-        observation.asked(Asked {
-            model: chat.model.as_deref().map(Box::from),
-            stream: chat.stream,
-            choices: chat.choices,
-            tag: tag.map(Box::from),
-        });
-        let model = chat.model.as_deref().unwrap_or("");
-        let route = self.site.router.route(model).ok_or_else(|| self.site.no_route(model))?;
-        let backend = self.enter(route.backend, &head, observation)?;
-        if let Some(llama) = &self.site.llamas[route.backend] {
-            return local::answer(llama, chat, head.version, observation).await;
-        }
-        let alias = route.upstream_model.as_deref().filter(|alias| *alias != model);
+        observation.asked(asked(&chat, &head.headers));
+        let picked = self.site.pick(&head.headers, &chat)?;
+        let backend = self.enter(picked.backend, &head, observation)?;
+        let alias = picked.alias.filter(|alias| chat.model.as_deref() != Some(alias));
         if let Some(alias) = alias
             && head.headers.contains_key(&headers::SIGNATURE)
         {
             return Err(Refusal::Signed { alias: alias.to_owned() });
         }
+        if let Some(llama) = &self.site.llamas[picked.backend] {
+            return local::answer(llama, chat, head.version, observation).await;
+        }
         let http10 = head.version == Version::HTTP_10;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let body = Either::Left(Full::new(chat.into_body(alias)));
-        let reply = self.send(route.backend, backend, target, head, body, observation).await?;
+        let reply = self.send(picked.backend, backend, target, head, body, observation).await?;
         Ok(pass_on(reply, http10, backend.event_timeout, observation))
     }
 
@@ -85,5 +78,16 @@ impl Proxy {
             }
         }
         Ok(if joined.is_empty() { first } else { joined.freeze() })
+    }
+}
+
+/// What the measuring side needs to know of a request.
+pub(super) fn asked(chat: &ChatRequest, headers: &HeaderMap) -> Asked {
+    let tag = headers.get(&headers::TAG).and_then(|tag| std::str::from_utf8(tag.as_bytes()).ok());
+    Asked {
+        model: chat.model.as_deref().map(Box::from),
+        stream: chat.stream,
+        choices: chat.choices,
+        tag: tag.map(Box::from),
     }
 }

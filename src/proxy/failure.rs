@@ -23,6 +23,8 @@ pub(super) enum Refusal {
     Compressed,
     /// No route takes the model.
     NoRoute { model: String, routes: Vec<String> },
+    /// The request names a backend that there is not.
+    UnknownBackend { name: String, backends: Vec<String> },
     /// No route takes this path.
     NoDefaultRoute,
     /// A web page may be trying to spend the configured key.
@@ -87,6 +89,7 @@ impl Refusal {
             | Self::BadRequest { .. }
             | Self::Compressed
             | Self::NoRoute { .. }
+            | Self::UnknownBackend { .. }
             | Self::NoDefaultRoute
             | Self::Forbidden { .. }
             | Self::NoTunnel
@@ -163,6 +166,16 @@ impl Refusal {
                 Some("model"),
                 "model_not_found",
                 format!("no route takes the model {model:?}; routes: {}", routes.join(", ")),
+            ),
+            Self::UnknownBackend { name, backends } => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                None,
+                "unknown_backend",
+                format!(
+                    "no backend is called {name:?}, as x-streamgauge-backend wants; configured: {}",
+                    backends.join(", ")
+                ),
             ),
             Self::NoDefaultRoute => (
                 StatusCode::NOT_FOUND,

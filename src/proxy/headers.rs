@@ -11,6 +11,8 @@ use hyper::http;
 
 /// Names the experiment a request belongs to; ours, not forwarded.
 pub(super) const TAG: HeaderName = HeaderName::from_static("x-streamgauge-tag");
+/// Names the backend a request is to go to, where clients may; ours, not forwarded.
+pub(super) const BACKEND: HeaderName = HeaderName::from_static("x-streamgauge-backend");
 /// A signature over path and body: such a request must not be altered.
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-tt-sign");
 
@@ -38,6 +40,7 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&HeaderValue>, bo
     headers.remove(EXPECT);
     headers.remove(HOST);
     headers.remove(&TAG);
+    headers.remove(&BACKEND);
     headers.remove("te");
     if body_known {
         headers.remove(CONTENT_LENGTH);
@@ -146,7 +149,12 @@ mod tests {
 
     #[test]
     fn our_own_headers_and_expectations_stay_here() {
-        let mut headers = map(&[("x-streamgauge-tag", "t"), ("expect", "100-continue"), ("te", "trailers")]);
+        let ours = [("x-streamgauge-tag", "t"), ("x-streamgauge-backend", "b")];
+        let mut headers = map(&ours);
+        to_upstream(&mut headers, None, false);
+        assert!(headers.is_empty());
+
+        let mut headers = map(&[("expect", "100-continue"), ("te", "trailers")]);
         to_upstream(&mut headers, None, false);
         assert!(headers.is_empty());
     }

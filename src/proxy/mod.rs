@@ -18,6 +18,7 @@ mod guard;
 mod headers;
 mod local;
 mod models;
+mod pick;
 mod reply;
 mod request;
 mod site;
@@ -125,8 +126,9 @@ impl Proxy {
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let (mut head, body) = request.into_parts();
-        let route = self.site.router.default_route().ok_or(Refusal::NoDefaultRoute)?;
-        let backend = self.enter(route.backend, &head, observation)?;
+        let by_hand = self.site.by_hand(&head.headers)?;
+        let index = by_hand.or_else(|| self.site.router.default_backend()).ok_or(Refusal::NoDefaultRoute)?;
+        let backend = self.enter(index, &head, observation)?;
         let http10 = head.version == Version::HTTP_10;
         let limit = self.site.server.max_body_bytes;
         if announced_length(&head.headers).is_some_and(|length| length > limit as u64) {
@@ -134,7 +136,7 @@ impl Proxy {
         }
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
-        let reply = self.send(route.backend, backend, target, head, body, observation).await?;
+        let reply = self.send(index, backend, target, head, body, observation).await?;
         Ok(pass_on(reply, http10, None, observation))
     }
 

@@ -35,7 +35,7 @@ impl Proxy {
             .site
             .router
             .named()
-            .map(|route| (route.model.clone(), self.site.backends[route.backend].name.to_string()))
+            .map(|route| (route.model.clone(), self.site.backends[route.first().backend].name.to_string()))
             .chain(self.local())
             .collect();
         let upstreams: Vec<usize> =
@@ -81,7 +81,8 @@ impl Proxy {
         let routed = |(index, backend): (usize, &Backend)| {
             let model = backend.local_model.as_deref()?;
             let route = self.site.router.route(model)?;
-            (route.backend == index).then(|| (model.to_owned(), backend.name.to_string()))
+            let leads_here = route.destination(index).is_some_and(|to| to.weight > 0);
+            leads_here.then(|| (model.to_owned(), backend.name.to_string()))
         };
         self.site.backends.iter().enumerate().filter_map(routed)
     }
@@ -126,8 +127,7 @@ impl Proxy {
         self.guard(backend, &head)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         head.headers.remove(ACCEPT_ENCODING);
-        let default = self.site.router.default_route().map(|route| route.backend);
-        if backend.key.is_none() && default != Some(index) {
+        if backend.key.is_none() && self.site.router.default_backend() != Some(index) {
             // The client's key is meant for where its requests go by default, not for everyone.
             headers::strip_credentials(&mut head.headers);
         }

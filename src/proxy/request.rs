@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 /// A request body with what had to be known of it.
-#[derive(Debug)]
+///
+/// A clone shares the body's bytes.
+#[derive(Debug, Clone)]
 pub(super) struct ChatRequest {
     body: Bytes,
     /// The model's name. `None` when the body names none.
@@ -53,6 +55,11 @@ impl ChatRequest {
         let stream = peeked.stream.is_some_and(|stream| stream.get() == "true");
         let choices = peeked.n.and_then(|n| n.get().parse().ok()).unwrap_or(1);
         Ok(Self { model: name, model_at, stream, choices, body })
+    }
+
+    /// The body as it came.
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
     }
 
     /// The body for the upstream. With an alias, `upstream_model` is spliced in for the model's name and every other

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use hyper::http::header::HeaderValue;
 
 use super::Proxy;
-use super::failure::Refusal;
 use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
 use crate::config::{self, BackendKind, BaseUrl, Config, OpenAi};
@@ -149,11 +148,6 @@ impl Site {
     pub fn proxy(self: &Arc<Self>) -> Proxy {
         let own = |upstream: &Option<Upstream>| upstream.as_ref().map(Upstream::for_another_thread);
         Proxy { site: self.clone(), upstreams: self.upstreams.iter().map(own).collect() }
-    }
-
-    pub(super) fn no_route(&self, model: &str) -> Refusal {
-        let routes = self.router.routes().map(|route| route.model.clone()).collect();
-        Refusal::NoRoute { model: model.to_owned(), routes }
     }
 }
 

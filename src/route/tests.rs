@@ -203,3 +203,19 @@ fn names_are_those_the_configuration_gives() {
     assert_eq!(router.named().map(|route| &*route.model).collect::<Vec<_>>(), ["claude", "o3"]);
     assert_eq!(router.routes().count(), 4);
 }
+
+#[test]
+fn names_of_several_backends_and_of_mirrors_are_kept_apart() {
+    let router = router(
+        "[[route]]\nmodel = \"claude\"\nupstream_model = \"claude-3\"\n\
+         backend = [{ name = \"a\", weight = 0 }, { name = \"b\", upstream_model = \"claude-4\" }]\n\
+         [[route]]\nmodel = \"gpt-*\"\nbackend = \"a\"\nmirror = { backend = \"b\", share = 1, upstream_model = \"x\" }\n\
+         [[route]]\nmodel = \"o3\"\nbackend = \"a\"\nmirror = { backend = \"a\", share = 1 }\n\
+         [[route]]\nmodel = \"*\"\nbackend = [{ name = \"a\", weight = 0 }, { name = \"b\" }]\n",
+    );
+    assert_eq!(router.names(0).collect::<Vec<_>>(), ["claude", "o3", "claude-3"]);
+    assert_eq!(router.names(1).collect::<Vec<_>>(), ["claude", "claude-4"]);
+    assert_eq!(router.mirrored_names(0).collect::<Vec<_>>(), ["o3"]);
+    assert_eq!(router.mirrored_names(1).collect::<Vec<_>>(), ["x"]);
+    assert_eq!(router.default_backend(), Some(1));
+}

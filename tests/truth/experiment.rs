@@ -215,7 +215,7 @@ fn config(upstream: BaseUrl) -> Config {
     config.server.threads = 2;
     config.server.drain_timeout = Duration::from_secs(1);
     config.backends = vec![Backend { name: "sim".into(), kind: BackendKind::OpenAi(OpenAi::new(upstream)) }];
-    config.routes = vec![Route { model: "*".to_owned(), backend: 0, upstream_model: None }];
+    config.routes = vec![Route::to("*", 0)];
     config
 }
 

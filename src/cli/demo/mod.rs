@@ -214,7 +214,7 @@ fn config(args: &DemoArgs, sims: &[SimHandle; 2], local: Option<&Path>, name: &s
     for (index, (name, sim)) in [STEADY, BURSTY].into_iter().zip(sims).enumerate() {
         let kind = BackendKind::OpenAi(OpenAi::new(plain_http(sim.addr())));
         config.backends.push(Backend { name: name.into(), kind });
-        config.routes.push(Route { model: name.to_owned(), backend: index, upstream_model: None });
+        config.routes.push(Route::to(name, index));
     }
     if let Some(path) = local {
         let llama = Llama::new(path.to_owned());
@@ -222,9 +222,9 @@ fn config(args: &DemoArgs, sims: &[SimHandle; 2], local: Option<&Path>, name: &s
         let fetched = Llama { dtype: Dtype::F32, max_sequences: Some(4), max_context: Some(1024), ..llama.clone() };
         let llama = if args.model.is_some() { llama } else { fetched };
         config.backends.push(Backend { name: "local".into(), kind: BackendKind::Llama(llama) });
-        config.routes.push(Route { model: name.to_owned(), backend: sims.len(), upstream_model: None });
+        config.routes.push(Route::to(name, sims.len()));
     }
-    config.routes.push(Route { model: "*".to_owned(), backend: 0, upstream_model: None });
+    config.routes.push(Route::to("*", 0));
     Ok(config)
 }
 

@@ -39,7 +39,7 @@ impl Proxy {
             let mut openai = OpenAi::new(base);
             adjust(&mut openai);
             config.backends.push(Backend { name: (*name).into(), kind: BackendKind::OpenAi(openai) });
-            config.routes.push(Route { model: (*model).to_owned(), backend: index, upstream_model: None });
+            config.routes.push(Route::to(*model, index));
         }
         let seen: Arc<Mutex<Vec<Exchange>>> = Arc::default();
         let kept = seen.clone();

@@ -1,0 +1,219 @@
+//! Which backend a request goes to: the one that it names, or one of its route's by chance or by conversation.
+//!
+//! Invariant: a request goes to one backend, whatever becomes of it there. A backend that fails is not replaced by
+//! another: its error is the answer, and what is measured.
+
+use std::cell::Cell;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use http::header::{HeaderMap, HeaderName};
+use hyper::http;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::failure::Refusal;
+use super::headers;
+use super::request::ChatRequest;
+use super::site::Site;
+use crate::config::{Mirror, Route};
+use crate::route::{Key, drawn, kept};
+
+/// Where clients say which conversation a request belongs to; the first that is given counts.
+const SESSION: [HeaderName; 2] =
+    [HeaderName::from_static("x-session-affinity"), HeaderName::from_static("x-session-id")];
+
+/// Where a chat request goes.
+pub(super) struct Picked<'a> {
+    /// An index into the site's backends.
+    pub(super) backend: usize,
+    /// The name the backend knows the model by. `None` sends the client's name on.
+    pub(super) alias: Option<&'a str>,
+    /// Where it is to be sent a second time, chance having said so. `None` for most, and for what names its backend.
+    pub(super) mirror: Option<&'a Mirror>,
+}
+
+impl Site {
+    /// Where a chat request goes.
+    pub(super) fn pick(&self, headers: &HeaderMap, chat: &ChatRequest) -> Result<Picked<'_>, Refusal> {
+        let model = chat.model.as_deref().unwrap_or("");
+        let route = self.router.route(model);
+        if let Some(backend) = self.by_hand(headers)? {
+            let listed = route.and_then(|route| route.destination(backend));
+            let alias = listed.and_then(|to| to.upstream_model.as_deref());
+            return Ok(Picked { backend, alias, mirror: None });
+        }
+        let route = route.ok_or_else(|| self.no_route(model))?;
+        let to = match &route.destinations[..] {
+            [only] => only,
+            several if route.sticky => {
+                kept(several, conversation(headers, chat), |backend| &self.backends[backend].name)
+            }
+            several => drawn(several, chance()),
+        };
+        let mirror = route.mirror.as_ref().filter(|mirror| happens(mirror.share));
+        Ok(Picked { backend: to.backend, alias: to.upstream_model.as_deref(), mirror })
+    }
+
+    /// The backend that a request names, where it may. `None` leaves it to the routes.
+    pub(super) fn by_hand(&self, headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+        if !self.server.backend_header {
+            return Ok(None);
+        }
+        let Some(name) = headers.get(&headers::BACKEND) else { return Ok(None) };
+        let known = self.backends.iter().position(|backend| backend.name.as_bytes() == name.as_bytes());
+        let unknown = || Refusal::UnknownBackend {
+            name: String::from_utf8_lossy(name.as_bytes()).into_owned(),
+            backends: self.backends.iter().map(|backend| backend.name.to_string()).collect(),
+        };
+        known.map(Some).ok_or_else(unknown)
+    }
+
+    pub(super) fn no_route(&self, model: &str) -> Refusal {
+        let routes = self.router.routes().map(|route: &Route| route.model.clone()).collect();
+        Refusal::NoRoute { model: model.to_owned(), routes }
+    }
+}
+
+/// What all requests of a conversation have in common: what its client calls it, else its messages up to the first of
+/// the user, byte for byte, and its model.
+fn conversation(headers: &HeaderMap, chat: &ChatRequest) -> Key {
+    let named = SESSION.iter().filter_map(|name| headers.get(name)).find(|session| !session.is_empty());
+    if let Some(session) = named {
+        return Key::EMPTY.and(session.as_bytes());
+    }
+    // What cannot be read is the backend's to judge; it is known by its model alone.
+    let opening = serde_json::from_slice(chat.body()).map_or(Key::EMPTY, |Opened { messages }| messages.0);
+    opening.and(chat.model.as_deref().unwrap_or("").as_bytes())
+}
+
+#[derive(Deserialize)]
+struct Opened {
+    messages: Opening,
+}
+
+/// The messages of a conversation that no later turn changes.
+struct Opening(Key);
+
+impl<'de> Deserialize<'de> for Opening {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(OpeningVisitor)
+    }
+}
+
+/// Reads messages one by one, so that their number costs no memory.
+struct OpeningVisitor;
+
+impl<'de> Visitor<'de> for OpeningVisitor {
+    type Value = Opening;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut messages: A) -> Result<Opening, A::Error> {
+        let mut key = Key::EMPTY;
+        while let Some(message) = messages.next_element::<&RawValue>()? {
+            key = key.and(message.get().as_bytes());
+            if is_of_user(message.get()) {
+                break;
+            }
+        }
+        while messages.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Opening(key))
+    }
+}
+
+fn is_of_user(message: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Message {
+        role: Role,
+    }
+    #[derive(Deserialize, PartialEq)]
+    #[serde(rename_all = "lowercase")]
+    enum Role {
+        User,
+        #[serde(other)]
+        Another,
+    }
+    serde_json::from_str::<Message>(message).is_ok_and(|message| message.role == Role::User)
+}
+
+/// Whether what has this probability, from 0 to 1, happens this time.
+fn happens(probability: f64) -> bool {
+    // 53 bits, as many as an f64 holds.
+    ((chance() >> 11) as f64) < probability * (1_u64 << 53) as f64
+}
+
+/// A number uniform over 64 bits: `SplitMix64`, one sequence for each thread, begun anew in each.
+fn chance() -> u64 {
+    thread_local! {
+        // Random enough to begin with: the standard library's hash keys are drawn anew for each thread.
+        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(std::thread::current().id()));
+    }
+    let state = STATE.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+    STATE.set(state);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn key(headers: &[(&'static str, &'static str)], body: &'static str) -> Key {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        conversation(&headers, &ChatRequest::read(Bytes::from_static(body.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn all_turns_of_a_conversation_have_one_key() {
+        let first = r#"{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"b"}]}"#;
+        let second = r#"{"stream":true,"messages":[{"role":"system","content":"a"},{"role":"user","content":"b"},
+            {"role":"assistant","content":"c"},{"role":"user","content":"d"}],"model":"m"}"#;
+        assert_eq!(key(&[], first), key(&[], second));
+        for other in [
+            r#"{"model":"n","messages":[{"role":"system","content":"a"},{"role":"user","content":"b"}]}"#,
+            r#"{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"x"}]}"#,
+            r#"{"model":"m","messages":[{"role":"system","content":"x"},{"role":"user","content":"b"}]}"#,
+            r#"{"model":"m","messages":[{"role":"user","content":"b"}]}"#,
+            r#"{"model":"m","messages":[]}"#,
+            r#"{"model":"m"}"#,
+        ] {
+            assert_ne!(key(&[], first), key(&[], other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_calls_a_conversation_counts_before_its_messages() {
+        let [a, b] = [r#"{"model":"m","messages":[]}"#, r#"{"messages":[{"role":"user"}]}"#];
+        let named = key(&[("x-session-affinity", "s1")], a);
+        assert_eq!(named, key(&[("x-session-affinity", "s1"), ("x-session-id", "s2")], b));
+        assert_eq!(named, key(&[("x-session-id", "s1")], b));
+        assert_ne!(named, key(&[("x-session-affinity", "s2")], a));
+        assert_eq!(key(&[("x-session-id", "")], a), key(&[], a));
+    }
+
+    #[test]
+    fn what_is_no_message_is_passed_over() {
+        for body in [r#"{"model":"m","messages":7}"#, r#"{"model":"m","messages":null}"#, r#"{"model":"m"}"#] {
+            assert_eq!(key(&[], body), Key::EMPTY.and(b"m"), "{body}");
+        }
+        let body = r#"{"model":"m","messages":[7,"x",{"role":["user"]},{"role":"user"},{"role":"user","n":1}]}"#;
+        let parts: [&[u8]; 5] = [b"7", b"\"x\"", br#"{"role":["user"]}"#, br#"{"role":"user"}"#, b"m"];
+        assert_eq!(key(&[], body), parts.iter().fold(Key::EMPTY, |key, part| key.and(part)));
+    }
+
+    #[test]
+    fn what_is_certain_happens_and_half_happens_half_the_time() {
+        assert!((0..10_000).all(|_| happens(1.0)));
+        assert!((0..10_000).all(|_| !happens(0.0)));
+        // Eight standard deviations: of all runs one in 10^15 fails.
+        let heads = (0..10_000).filter(|_| happens(0.5)).count();
+        assert!((4_600..=5_400).contains(&heads), "{heads}");
+    }
+}
