@@ -7,20 +7,21 @@ use http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use http::uri::Authority;
 use hyper::{Method, Uri, http};
 
+use super::cors;
 use super::failure::Refusal;
 use crate::config::Server;
 
 /// Refuses a request that a web page could have made. `server` says which origins and hosts are trusted.
 pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Server) -> Result<(), Refusal> {
-    if let Some(origin) = headers.get(ORIGIN) {
+    if let Some(origin) = headers.get(ORIGIN)
+        && !cors::is_listed(server, origin)
+    {
         let origin = origin.to_str().unwrap_or("");
-        if !server.cors.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
-            let message = format!(
-                "requests from web pages are refused, as this backend's key is configured here; to trust the origin \
-                 {origin:?}, add it to cors under [server]"
-            );
-            return Err(Refusal::Forbidden { message });
-        }
+        let message = format!(
+            "requests from web pages are refused, as this backend's key is configured here; to trust the origin \
+             {origin:?}, add it to cors under [server]"
+        );
+        return Err(Refusal::Forbidden { message });
     }
     let cross_site = headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
     if cross_site && !headers.contains_key(ORIGIN) {

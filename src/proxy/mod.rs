@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, VIA};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, VIA};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
 
 mod chat;
+mod cors;
 mod failure;
 mod guard;
 mod headers;
@@ -52,11 +53,21 @@ impl Handler for Proxy {
         request: Request<Incoming>,
         client: Arc<Client>,
     ) -> impl Future<Output = Response<ProxyBody>> + Send + 'static {
-        let operation = classify(request.uri().path()).operation;
+        let origin = cors::listed_origin(&self.site.server, request.headers());
+        let preflight = origin.is_some() && cors::is_preflight(&request);
+        let operation = if preflight { Operation::Other } else { classify(request.uri().path()).operation };
         let measured = operation == Operation::Chat && request.method() == Method::POST;
         let meter = self.site.meter.clone();
         let observation = Observation::begin(meter, operation.label(), last_read(&client), measured);
-        async move { self.answer(request, &client, observation).await }
+        async move {
+            let Some(origin) = origin else { return self.answer(request, &client, observation).await };
+            if preflight {
+                return answer_preflight(request, origin, observation);
+            }
+            let mut response = self.answer(request, &client, observation).await;
+            cors::allow(response.headers_mut(), origin);
+            response
+        }
     }
 
     fn cutting_off(&self) {
@@ -210,6 +221,16 @@ impl Proxy {
             upstream.sweep();
         }
     }
+}
+
+/// Answers a browser that asks what a page of `origin` may do.
+fn answer_preflight(request: Request<Incoming>, origin: HeaderValue, observation: Observation) -> Response<ProxyBody> {
+    let (head, body) = request.into_parts();
+    // Read to its end, should there be one.
+    drop(Upload::new(&head.headers, body));
+    let response = cors::preflight(&head.headers, origin);
+    observation.finish_whole(response.status().as_u16());
+    response.map(Either::Left)
 }
 
 /// Passes an upstream's reply on and tells the observation what to expect of it.

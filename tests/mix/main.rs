@@ -7,6 +7,7 @@
 mod support;
 
 mod by_hand;
+mod cors;
 mod weights;
 
 use support::stage::SERVER;
