@@ -166,6 +166,7 @@ mod tests {
             connect: ConnectPhases::default(),
             reused: None,
             usage: None,
+            prompt_counted: None,
             output: None,
             token_events: 0,
             choices: 0,

@@ -58,6 +58,7 @@ impl StartError {
     pub fn key(&self) -> Option<Vec<&str>> {
         match self {
             Self::Backend(BackendError::Upstream { name, error }) => Some(vec!["backend", name, error.key()]),
+            Self::Backend(BackendError::Tokenizer { name, .. }) => Some(vec!["backend", name, "tokenizer"]),
             Self::Load { name, error } => Some(vec!["backend", name, error.key]),
             Self::Bind { key, .. } => Some(vec!["server", key]),
             Self::Backend(BackendError::Thread(_)) | Self::Thread(_) => None,
@@ -68,6 +69,7 @@ impl StartError {
     pub fn problem(&self) -> String {
         match self {
             Self::Backend(BackendError::Upstream { error, .. }) => error.to_string(),
+            Self::Backend(BackendError::Tokenizer { error, .. }) => error.to_string(),
             Self::Load { error, .. } => error.to_string(),
             Self::Bind { address, error, .. } => format!("cannot listen on {address}: {error}; {}", next_step(error)),
             Self::Backend(BackendError::Thread(error)) | Self::Thread(error) => error.to_string(),
@@ -179,6 +181,7 @@ impl Running {
         self.ready.store(false, Relaxed);
         let _ = self.stop.send(true);
         let cut = self.threads.drain(..).map(|thread| thread.join().unwrap_or(0)).sum();
+        self.site.finish_counting();
         let _ = self.stop_admin.send(true);
         if let Some(admin) = self.admin_thread.take() {
             let _ = admin.join();

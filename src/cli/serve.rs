@@ -145,7 +145,6 @@ fn without_effect(openai: &OpenAi) -> impl Iterator<Item = &'static str> {
         ("include_usage", openai.include_usage),
         ("http2", openai.http2),
         ("measure_non_stream", openai.measure_non_stream),
-        ("tokenizer", openai.tokenizer.is_some()),
     ]
     .into_iter()
     .filter_map(|(key, set)| set.then_some(key))

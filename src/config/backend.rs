@@ -49,7 +49,7 @@ pub struct OpenAi {
     pub http2: bool,
     /// Asks for a stream where the client asked for a whole reply, to measure it, and hands over the whole.
     pub measure_non_stream: bool,
-    /// A `tokenizer.json` to count output tokens with where the upstream reports no usage.
+    /// A `tokenizer.json` to count tokens with where the upstream reports no usage.
     pub tokenizer: Option<PathBuf>,
     /// How many model names learnt from its replies become metric labels.
     pub max_models: usize,

@@ -23,6 +23,8 @@ pub enum Anomaly {
     ContentEncoding,
     /// An event claims more tokens than can be believed.
     ImplausibleCount,
+    /// The backend's tokenizer did not count: too many replies waited for it, or it failed.
+    Tokenizer,
     /// An interval came out negative.
     Clock,
     /// The observer failed; the traffic went on.
@@ -31,7 +33,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OversizedEvent,
         Self::OversizedReply,
         Self::UnterminatedEvent,
@@ -42,6 +44,7 @@ impl Anomaly {
         Self::MislabelledStream,
         Self::ContentEncoding,
         Self::ImplausibleCount,
+        Self::Tokenizer,
         Self::Clock,
         Self::Observer,
     ];
@@ -59,6 +62,7 @@ impl Anomaly {
             Self::MislabelledStream => "mislabelled_stream",
             Self::ContentEncoding => "content_encoding",
             Self::ImplausibleCount => "implausible_count",
+            Self::Tokenizer => "tokenizer",
             Self::Clock => "clock",
             Self::Observer => "observer",
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::anomaly::Anomalies;
-use super::intervals::OutputTokens;
+use super::intervals::{OutputTokens, Source};
 use super::outcome::Outcome;
 use super::timeline::Marks;
 use super::track::Track;
@@ -44,6 +44,9 @@ pub struct Exchange {
     pub reused: Option<bool>,
     /// The last usage the backend reported.
     pub usage: Option<Usage>,
+    /// Tokens in the prompt's messages, by the backend's tokenizer and without the chat template. `None` where usage gives
+    /// them, and where nothing could count them.
+    pub prompt_counted: Option<u64>,
     /// N with its source.
     pub output: Option<OutputTokens>,
     /// Token events seen.
@@ -71,8 +74,14 @@ impl Exchange {
         self.marks.tgs(self.output, self.choices)
     }
 
-    /// Tokens in the prompt, as the backend reported them.
+    /// Tokens in the prompt, as the backend reported them, else as its tokenizer counted them.
     pub fn prompt_tokens(&self) -> Option<u64> {
-        self.usage?.input
+        self.prompt().map(|(count, _)| count)
+    }
+
+    /// [`Exchange::prompt_tokens`] with their source.
+    pub fn prompt(&self) -> Option<(u64, Source)> {
+        let reported = self.usage.and_then(|usage| usage.input).map(|count| (count, Source::Usage));
+        reported.or(self.prompt_counted.map(|count| (count, Source::Tokenizer)))
     }
 }

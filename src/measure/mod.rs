@@ -8,6 +8,7 @@
 
 mod anomaly;
 mod body;
+mod count;
 mod delivery;
 mod exchange;
 pub mod intervals;
@@ -22,6 +23,7 @@ mod track;
 
 pub use anomaly::{Anomalies, Anomaly};
 pub use body::{CutOff, IntoFault, ObservedBody};
+pub use count::{Counter, Uncounted};
 pub use delivery::Framing;
 pub use exchange::Exchange;
 pub use metrics::{EngineMeter, Listener, Meter, Objective, Setup};

@@ -12,6 +12,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::anomaly::Anomaly;
+use super::count::{Counter, Counting};
 use super::delivery::{Cargo, Delivery, Framing};
 use super::metrics::{Meter, OwnError, Series};
 use super::outcome::{Ending, Outcome, Said, decide};
@@ -64,6 +65,8 @@ pub struct Observation {
     model: Option<Arc<str>>,
     measured: bool,
     asked: Option<Asked>,
+    /// Who counts tokens that usage does not tell. `None` where nobody does.
+    counting: Option<Counting>,
     status: Option<u16>,
     connect: ConnectPhases,
     reused: Option<bool>,
@@ -97,6 +100,7 @@ impl Observation {
             model: None,
             measured,
             asked: None,
+            counting: None,
             status: None,
             connect: ConnectPhases::default(),
             reused: None,
@@ -118,6 +122,12 @@ impl Observation {
     /// This is what the request asks for.
     pub fn asked(&mut self, asked: Asked) {
         self.asked = Some(asked);
+    }
+
+    /// Tokens that the reply's usage does not tell are to be counted by `counter`: those of the reply, and those of the
+    /// messages in `request`, its body.
+    pub fn count_with(&mut self, counter: Arc<dyn Counter>, request: &Bytes) {
+        self.counting = Some(Counting::new(counter, request));
     }
 
     /// The request's last byte was read at `at`.
@@ -155,7 +165,7 @@ impl Observation {
             }
             self.model = Some(label);
             let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
-            let reader = Reader::new(answered.content, stream_wanted);
+            let reader = Reader::new(answered.content, stream_wanted, self.counting.is_some());
             if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }

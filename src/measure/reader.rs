@@ -8,12 +8,13 @@
 use bytes::Bytes;
 
 use super::anomaly::Anomaly;
+use super::count::Text;
 use super::timeline::Timeline;
 use crate::clock::ReadStamp;
-use crate::wire::Meaning;
 use crate::wire::chat::{self, ChunkReader};
 use crate::wire::encoding::{Codings, Decoder};
 use crate::wire::sse::{Item, SseParser};
+use crate::wire::{Choice, Meaning};
 
 /// The largest event, and the largest whole reply, that is looked at, in bytes.
 pub const CAP: usize = 1024 * 1024;
@@ -45,8 +46,16 @@ pub(super) struct Reader {
     mode: Mode,
     stream_wanted: bool,
     unreadable: bool,
+    pub(super) heard: Heard,
+}
+
+/// What is kept of what a reply says, besides its timeline.
+#[derive(Default)]
+pub(super) struct Heard {
     /// The model the backend says it served, once said.
     pub(super) served: Option<Box<str>>,
+    /// Its text. `None` where nobody counts it.
+    pub(super) text: Option<Text>,
 }
 
 enum Mode {
@@ -102,7 +111,8 @@ pub(super) struct Held {
 }
 
 impl Reader {
-    pub(super) fn new(content: Content, stream_wanted: bool) -> Self {
+    /// `counts` says that the reply's text is to be kept.
+    pub(super) fn new(content: Content, stream_wanted: bool, counts: bool) -> Self {
         let (mode, codings) = match content {
             Content::Events => (Mode::events(), None),
             Content::Unlabelled => (Mode::undecided(), None),
@@ -113,7 +123,8 @@ impl Reader {
         let decoder = codings.and_then(Decoder::new).map(Box::new);
         let unreadable = content == Content::Opaque || (codings.is_some() && decoder.is_none());
         let mode = if unreadable { Mode::Skipped } else { mode };
-        Self { decoder, mode, stream_wanted, unreadable, served: None }
+        let heard = Heard { served: None, text: counts.then(Text::default) };
+        Self { decoder, mode, stream_wanted, unreadable, heard }
     }
 
     /// Whether some of it could not be looked at, which an anomaly tells: compressed as is not understood, or too large.
@@ -137,13 +148,14 @@ impl Reader {
         let mut held = Held::default();
         let decoded = decoder.feed(bytes, &mut |piece| {
             held.add(match &mut self.mode {
-                Mode::Events(events) => events.feed(piece, stamp, timeline, &mut self.served),
+                Mode::Events(events) => events.feed(piece, stamp, timeline, &mut self.heard),
                 _ => self.plain(&Bytes::copy_from_slice(piece), stamp, timeline),
             });
         });
         if decoded.is_err() {
             timeline.anomalies.add(Anomaly::ContentEncoding);
             timeline.lost();
+            self.heard.lose_text();
             self.unreadable = true;
             self.mode = if self.is_events() { Mode::Broken } else { Mode::Skipped };
         } else if !matches!(self.mode, Mode::Skipped) {
@@ -155,7 +167,7 @@ impl Reader {
     /// Reads a frame, or a part of one, as it is.
     fn plain(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
         match &mut self.mode {
-            Mode::Events(events) => events.feed(bytes, stamp, timeline, &mut self.served),
+            Mode::Events(events) => events.feed(bytes, stamp, timeline, &mut self.heard),
             Mode::Document(document) => {
                 if !document.push(bytes) {
                     timeline.anomalies.add(Anomaly::OversizedReply);
@@ -178,13 +190,13 @@ impl Reader {
         }
         match std::mem::replace(&mut self.mode, Mode::Skipped) {
             Mode::Events(mut events) => {
-                events.finish(stamp, timeline, &mut self.served);
+                events.finish(stamp, timeline, &mut self.heard);
                 // What was asked of the mode later must still be answered.
                 self.mode = Mode::Events(events);
             }
             Mode::Document(document) if whole => {
                 let meaning = chat::reply(document.bytes());
-                remember_model(&mut self.served, &meaning);
+                self.heard.reply(&meaning, document.bytes());
                 timeline.reply(&meaning, stamp.at);
             }
             Mode::Broken => self.mode = Mode::Broken,
@@ -243,18 +255,19 @@ impl Mode {
 }
 
 impl Events {
-    fn feed(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline, served: &mut Option<Box<str>>) -> Held {
+    fn feed(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline, heard: &mut Heard) -> Held {
         let mut held = Held::default();
         let chunks = &mut self.chunks;
         self.parser.feed(bytes, &mut |item| match item {
             Item::Event(event) => {
                 let meaning = chunks.event(event.data);
-                remember_model(served, &meaning);
+                heard.reply(&meaning, event.data);
                 held.events += 1;
                 held.token |= timeline.event(&meaning, stamp);
             }
             Item::Oversized => {
                 held.events += 1;
+                heard.lose_text();
                 timeline.unreadable(stamp);
             }
             Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
@@ -263,12 +276,12 @@ impl Events {
         held
     }
 
-    fn finish(&mut self, stamp: ReadStamp, timeline: &mut Timeline, served: &mut Option<Box<str>>) {
+    fn finish(&mut self, stamp: ReadStamp, timeline: &mut Timeline, heard: &mut Heard) {
         let chunks = &mut self.chunks;
         self.parser.finish(&mut |item| match item {
             Item::Event(event) => {
                 let meaning = chunks.event(event.data);
-                remember_model(served, &meaning);
+                heard.reply(&meaning, event.data);
                 timeline.event(&meaning, stamp);
             }
             Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
@@ -282,8 +295,22 @@ impl Events {
     }
 }
 
-fn remember_model(served: &mut Option<Box<str>>, meaning: &Meaning<'_>) {
-    if served.is_none() {
-        *served = meaning.model.as_deref().map(Box::from);
+impl Heard {
+    /// An event or a whole reply, `data`, says so much.
+    fn reply(&mut self, meaning: &Meaning<'_>, data: &[u8]) {
+        if self.served.is_none() {
+            self.served = meaning.model.as_deref().map(Box::from);
+        }
+        if let Some(text) = &mut self.text
+            && meaning.choices.iter().any(Choice::has_output)
+        {
+            text.add(data);
+        }
+    }
+
+    fn lose_text(&mut self) {
+        if let Some(text) = &mut self.text {
+            text.lose();
+        }
     }
 }

@@ -45,6 +45,9 @@ impl Proxy {
         if let Some(llama) = &self.site.llamas[picked.backend] {
             return local::answer(llama, chat, head.version, observation).await;
         }
+        if let Some(counter) = self.site.tokens.of(picked.backend) {
+            observation.count_with(counter.clone(), chat.body());
+        }
         let http10 = head.version == Version::HTTP_10;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let body = Either::Left(Full::new(chat.into_body(alias)));

@@ -23,9 +23,11 @@ mod pick;
 mod reply;
 mod request;
 mod site;
+mod tokens;
 
 pub use reply::BackendBody;
 pub use site::{BackendError, Site};
+pub use tokens::TokenizerError;
 
 use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Content, Framing, Observation, ObservedBody};

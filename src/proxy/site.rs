@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::http::header::HeaderValue;
 
 use super::Proxy;
+use super::tokens::{TokenizerError, Tokens};
 use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
 use crate::config::{self, BackendKind, BaseUrl, Config, OpenAi};
@@ -46,6 +47,8 @@ pub struct Site {
     upstreams: Vec<Option<Upstream>>,
     /// By backend index; `None` for an upstream.
     pub(super) llamas: Vec<Option<Llama>>,
+    /// Who counts tokens for which backend.
+    pub(super) tokens: Tokens,
 }
 
 /// A backend that cannot be set up.
@@ -60,7 +63,16 @@ pub enum BackendError {
         #[source]
         error: SetupError,
     },
-    /// A model's engine got no thread.
+    /// An upstream's tokenizer.
+    #[error("backend.{name}.tokenizer: {error}")]
+    Tokenizer {
+        /// The backend's name.
+        name: Arc<str>,
+        /// What is wrong with the file.
+        #[source]
+        error: TokenizerError,
+    },
+    /// A model's engine, or the counting of tokens, got no thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
 }
@@ -113,8 +125,25 @@ impl Site {
             BackendKind::OpenAi(_) => Ok(None),
             BackendKind::Llama(llama) => start(&backend.name, llama, &meter).map(Some),
         };
+        let tokens = Tokens::start(&config.backends)?;
         let llamas = config.backends.iter().map(llama).collect::<Result<_, _>>()?;
-        Ok(Self { server: config.server.clone(), router, backends, meter, recent, via: via(), upstreams, llamas })
+        Ok(Self {
+            server: config.server.clone(),
+            router,
+            backends,
+            meter,
+            recent,
+            via: via(),
+            upstreams,
+            llamas,
+            tokens,
+        })
+    }
+
+    /// Waits until the tokens of every exchange that is over are counted and all of them are told. What ends from now on
+    /// is told without being counted.
+    pub fn finish_counting(&self) {
+        self.tokens.stop();
     }
 
     /// The models in this process, loading or loaded.

@@ -11,7 +11,10 @@ use crate::wire::Meaning;
 
 mod document;
 mod scan;
+mod text;
 mod walk;
+
+pub use text::{Part, Place, output_text, prompt_text};
 
 /// Reads the events of one stream. One per stream: it remembers what the stream's chunks look like, so that the bytes
 /// which repeat from chunk to chunk are compared and not read again.

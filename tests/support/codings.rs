@@ -1,5 +1,8 @@
 //! Encoders of every content coding, flushed after each part, as servers of streams do.
 
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;

@@ -132,14 +132,16 @@ fn tokens(exchange: &Exchange, series: &Series) {
     if let Some(output) = exchange.output {
         series.output_tokens(output.source).observe(output.count as f64);
     }
-    if let Some(prompt) = usage.input {
-        series.prompt_tokens().observe(prompt as f64);
+    if let Some((prompt, source)) = exchange.prompt() {
+        series.prompt_tokens(source).observe(prompt as f64);
     }
-    let counted = exchange.output.filter(|output| output.source == Source::Events).map(|output| output.count);
+    let counted = |source| exchange.output.filter(|output| output.source == source).map(|output| output.count);
     let kinds = [
         (Tokens::Input, usage.input),
+        (Tokens::InputByTokenizer, exchange.prompt_counted),
         (Tokens::Output, usage.output),
-        (Tokens::OutputByEvents, counted),
+        (Tokens::OutputByTokenizer, counted(Source::Tokenizer)),
+        (Tokens::OutputByEvents, counted(Source::Events)),
         (Tokens::Reasoning, usage.reasoning),
         (Tokens::Cached, usage.cached),
     ];

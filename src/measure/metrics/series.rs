@@ -27,15 +27,17 @@ pub(in crate::measure) struct Series {
     durations: [OnceLock<Histogram>; 3],
     phases: [OnceLock<Histogram>; Phase::COUNT],
     output_tokens: [OnceLock<Histogram>; 3],
-    prompt_tokens: OnceLock<Histogram>,
-    tokens: [OnceLock<Counter>; 5],
+    prompt_tokens: [OnceLock<Histogram>; 3],
+    tokens: [OnceLock<Counter>; 7],
 }
 
 /// The kinds of tokens that are counted, with their labels: type and source.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Tokens {
     Input,
+    InputByTokenizer,
     Output,
+    OutputByTokenizer,
     OutputByEvents,
     Reasoning,
     Cached,
@@ -45,7 +47,9 @@ impl Tokens {
     fn labels(self) -> [&'static str; 2] {
         let (kind, source) = match self {
             Self::Input => ("input", Source::Usage),
+            Self::InputByTokenizer => ("input", Source::Tokenizer),
             Self::Output => ("output", Source::Usage),
+            Self::OutputByTokenizer => ("output", Source::Tokenizer),
             Self::OutputByEvents => ("output", Source::Events),
             Self::Reasoning => ("reasoning", Source::Usage),
             Self::Cached => ("cached", Source::Usage),
@@ -72,7 +76,7 @@ impl Series {
             durations: Default::default(),
             phases: Default::default(),
             output_tokens: Default::default(),
-            prompt_tokens: OnceLock::new(),
+            prompt_tokens: Default::default(),
             tokens: Default::default(),
         }
     }
@@ -146,9 +150,9 @@ impl Series {
         self.labelled(&self.output_tokens[source as usize], &self.families.output_tokens, source.label())
     }
 
-    /// Prompt tokens of a request, as usage gives them.
-    pub(super) fn prompt_tokens(&self) -> &Histogram {
-        self.labelled(&self.prompt_tokens, &self.families.prompt_tokens, Source::Usage.label())
+    /// Prompt tokens of a request.
+    pub(super) fn prompt_tokens(&self, source: Source) -> &Histogram {
+        self.labelled(&self.prompt_tokens[source as usize], &self.families.prompt_tokens, source.label())
     }
 
     /// All tokens of a kind.

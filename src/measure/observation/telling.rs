@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 use super::Observation;
 use crate::clock::EngineReport;
 use crate::measure::anomaly::Anomaly;
+use crate::measure::count::Uncounted;
 use crate::measure::delivery::Delivery;
 use crate::measure::exchange::Exchange;
 use crate::measure::intervals::OutputTokens;
@@ -30,6 +31,7 @@ impl Observation {
             self.meter.model_label(self.backend.as_ref(), requested, false)
         });
         let track = std::mem::take(&mut self.timeline.track);
+        let heard = self.reader.as_mut().map(|reader| std::mem::take(&mut reader.heard)).unwrap_or_default();
         let timeline = &self.timeline;
         let counted = timeline.counted_from_events();
         // An engine has counted, also where its reply does not say so.
@@ -39,7 +41,7 @@ impl Observation {
             operation: self.operation,
             backend: self.backend.take(),
             model,
-            model_served: self.reader.as_mut().and_then(|reader| reader.served.take()).map(cropped),
+            model_served: heard.served.map(cropped),
             stream: asked.as_ref().map(|asked| asked.stream),
             measured: self.measured,
             outcome: self.outcome.unwrap_or(Outcome::Internal),
@@ -48,6 +50,7 @@ impl Observation {
             connect: self.connect,
             reused: self.reused,
             usage,
+            prompt_counted: None,
             output: OutputTokens::known(usage, timeline.reasoning(), counted),
             token_events: timeline.token_events,
             choices: timeline.choices(),
@@ -59,7 +62,10 @@ impl Observation {
         };
         // Dropping it tells what it still holds: who sees the request as over finds that counted too.
         self.own_error = None;
-        self.meter.finished(&exchange, self.series.as_deref());
+        match self.counting.take() {
+            Some(counting) => Uncounted::tell(exchange, self.series.take(), self.meter.clone(), counting, heard.text),
+            None => self.meter.finished(&exchange, self.series.as_deref()),
+        }
     }
 
     pub(super) fn tell_ttft(&mut self) {

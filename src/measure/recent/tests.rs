@@ -46,6 +46,7 @@ fn stream(began: u64, ttft: u64, itl: u64, more: u64) -> Exchange {
         connect: ConnectPhases::default(),
         reused: Some(true),
         usage: None,
+        prompt_counted: None,
         output: Some(OutputTokens { count: more + 1, source: Source::Events }),
         token_events: more + 1,
         choices: 1,

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::wire::{Choice, Meaning, Usage};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
-const NESTING: u8 = 4;
+pub(super) const NESTING: u8 = 4;
 
 /// Reads one document. Bytes that are no UTF-8 become U+FFFD, as the SSE standard decodes them, and cost a copy.
 pub(super) fn read(data: &[u8]) -> Meaning<'_> {
@@ -151,7 +151,7 @@ fn read_usage(text: &str) -> Option<Usage> {
 }
 
 /// A count, however it is written (`7`, `7.0`, `7e0`). `None` when negative, fractional, too large or no number.
-fn whole_number(text: &str) -> Option<u64> {
+pub(super) fn whole_number(text: &str) -> Option<u64> {
     /// Above this, a float no longer holds every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if let Ok(count) = text.parse() {
@@ -164,12 +164,12 @@ fn whole_number(text: &str) -> Option<u64> {
 }
 
 /// A string's text, lent where it holds no escapes. `None` when it is no string.
-fn string(text: &str) -> Option<Cow<'_, str>> {
+pub(super) fn string(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(|Text(text)| text)
 }
 
 /// Whether this is a non-empty string.
-fn is_text(text: &str) -> bool {
+pub(super) fn is_text(text: &str) -> bool {
     text.starts_with('"') && text.len() > 2
 }
 
@@ -178,14 +178,14 @@ fn any_text<const N: usize>(text: &str, names: [&'static str; N]) -> bool {
 }
 
 /// Whether a value says nothing: `false`, `0`, an empty string, list or object. (`null` is absent already.)
-fn is_empty(text: &str) -> bool {
+pub(super) fn is_empty(text: &str) -> bool {
     let inner = text.strip_prefix(['[', '{']).and_then(|text| text.strip_suffix([']', '}']));
     matches!(text, "false" | "0" | r#""""#) || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
 }
 
 /// The raw text of an object's fields of these names, each `None` when absent or `null`. `None` when it is no object,
 /// or no JSON.
-fn fields<'a, const N: usize>(text: &'a str, names: [&'static str; N]) -> Option<[Option<&'a str>; N]> {
+pub(super) fn fields<'a, const N: usize>(text: &'a str, names: [&'static str; N]) -> Option<[Option<&'a str>; N]> {
     let mut json = serde_json::Deserializer::from_str(text);
     let values = Fields { names }.deserialize(&mut json).ok()?;
     json.end().ok()?;
@@ -193,7 +193,7 @@ fn fields<'a, const N: usize>(text: &'a str, names: [&'static str; N]) -> Option
 }
 
 /// The raw text of each item of a list. Nothing when it is no list.
-fn each_item<'a>(text: &'a str, each: impl FnMut(&'a str)) {
+pub(super) fn each_item<'a>(text: &'a str, each: impl FnMut(&'a str)) {
     // What is read here was cut out of a document known to be valid, so that the only error is another type.
     let _ = Items { each }.deserialize(&mut serde_json::Deserializer::from_str(text));
 }

@@ -1,0 +1,151 @@
+//! Counting tokens by a backend's tokenizer, on one thread beside the traffic.
+//!
+//! Invariants: nobody who serves waits for a count; what the queue has no room for is told uncounted. Texts are dropped
+//! when they are counted.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use thiserror::Error;
+use tokenizers::Tokenizer;
+
+use super::BackendError;
+use crate::config::{Backend, BackendKind};
+use crate::measure::{Counter, Uncounted};
+
+/// The most exchanges that wait.
+const MOST_WAITING: usize = 256;
+/// The most bytes that those which wait hold, in text and requests.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A tokenizer file that cannot be put to use.
+#[derive(Debug, Error)]
+#[error("{}: {problem}; give the tokenizer.json of the model that the upstream serves", path.display())]
+pub struct TokenizerError {
+    path: PathBuf,
+    problem: String,
+}
+
+/// The tokenizers of all backends, and the thread that counts with them.
+pub(super) struct Tokens {
+    /// By backend index; `None` for a backend without a tokenizer.
+    counters: Vec<Option<Arc<dyn Counter>>>,
+    queue: Arc<Queue>,
+    /// `None` where there is nothing to count with, and once stopped.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Tokens {
+    /// Reads every tokenizer, and starts the thread if there is one.
+    pub(super) fn start(backends: &[Backend]) -> Result<Self, BackendError> {
+        let (send, receive) = sync_channel(MOST_WAITING);
+        let queue = Arc::new(Queue { send: Mutex::new(Some(send)), bytes: Arc::default() });
+        let mut read: Vec<(&Path, Arc<Tokenizer>)> = Vec::new();
+        let mut counters = Vec::new();
+        for backend in backends {
+            let path = match &backend.kind {
+                BackendKind::OpenAi(openai) => openai.tokenizer.as_deref(),
+                BackendKind::Llama(_) => None,
+            };
+            let Some(path) = path else {
+                counters.push(None);
+                continue;
+            };
+            let known = read.iter().find(|(known, _)| *known == path).map(|(_, tokenizer)| tokenizer.clone());
+            let tokenizer = match known {
+                Some(tokenizer) => tokenizer,
+                None => {
+                    Arc::new(load(path).map_err(|error| BackendError::Tokenizer { name: backend.name.clone(), error })?)
+                }
+            };
+            read.push((path, tokenizer.clone()));
+            let counter: Arc<dyn Counter> = Arc::new(ByTokenizer { tokenizer, queue: queue.clone() });
+            counters.push(Some(counter));
+        }
+        let bytes = queue.bytes.clone();
+        let work = move || count_all(&receive, &bytes);
+        let thread =
+            if read.is_empty() { None } else { Some(thread::Builder::new().name("tokens".to_owned()).spawn(work)?) };
+        Ok(Self { counters, queue, thread: Mutex::new(thread) })
+    }
+
+    /// Who counts for a backend.
+    pub(super) fn of(&self, backend: usize) -> Option<&Arc<dyn Counter>> {
+        self.counters[backend].as_ref()
+    }
+
+    /// Waits until all that was taken is counted and told; nothing more is taken.
+    pub(super) fn stop(&self) {
+        drop(lock(&self.queue.send).take());
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that counts tokens panicked");
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<Tokenizer, TokenizerError> {
+    let failed = |problem: String| TokenizerError { path: path.to_owned(), problem };
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| failed(format!("not a tokenizer: {error}")))?;
+    // Some files are made for embeddings, and cut or fill every text to one length.
+    tokenizer.with_truncation(None).map_err(|error| failed(format!("cannot be used: {error}")))?;
+    tokenizer.with_padding(None);
+    // In a text, what is spelt like a control token is text.
+    tokenizer.set_encode_special_tokens(true);
+    Ok(tokenizer)
+}
+
+/// What waits to be counted.
+struct Queue {
+    /// `None` once stopped.
+    send: Mutex<Option<SyncSender<Job>>>,
+    /// The bytes that those which wait hold, and the one at hand.
+    bytes: Arc<AtomicUsize>,
+}
+
+struct Job {
+    uncounted: Uncounted,
+    tokenizer: Arc<Tokenizer>,
+    bytes: usize,
+}
+
+/// One backend's way into the queue.
+struct ByTokenizer {
+    tokenizer: Arc<Tokenizer>,
+    queue: Arc<Queue>,
+}
+
+impl Counter for ByTokenizer {
+    fn take(&self, uncounted: Uncounted) -> Result<(), Uncounted> {
+        let bytes = uncounted.size();
+        // Under the lock, so that two do not both take the last room.
+        let send = lock(&self.queue.send);
+        let Some(send) = send.as_ref().filter(|_| self.queue.bytes.load(Relaxed) + bytes <= MOST_BYTES) else {
+            return Err(uncounted);
+        };
+        self.queue.bytes.fetch_add(bytes, Relaxed);
+        let job = Job { uncounted, tokenizer: self.tokenizer.clone(), bytes };
+        send.try_send(job).map_err(|refused| {
+            let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
+            self.queue.bytes.fetch_sub(bytes, Relaxed);
+            job.uncounted
+        })
+    }
+}
+
+fn count_all(receive: &Receiver<Job>, waiting: &AtomicUsize) {
+    for Job { uncounted, tokenizer, bytes } in receive {
+        uncounted.counted(|text| tokenizer.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64));
+        waiting.fetch_sub(bytes, Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
