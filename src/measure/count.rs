@@ -129,8 +129,7 @@ impl Uncounted {
     pub fn counted(mut self, tokens: impl Fn(&str) -> Option<u64>) {
         let (reply, request) = (self.reply.take(), self.request.take());
         let counting = || {
-            let of_reply = |text: Text| text.parts.iter().map(|(_, text)| tokens(text)).sum::<Option<u64>>();
-            (reply.map(of_reply), request.and_then(|request| of_prompt(&request, &tokens)))
+            (reply.map(|text| of_all(&text.parts, &tokens)), request.and_then(|request| of_prompt(&request, &tokens)))
         };
         let Ok((output, prompt)) = catch_unwind(AssertUnwindSafe(counting)) else {
             self.exchange.anomalies.add(Anomaly::Tokenizer);
@@ -153,9 +152,109 @@ impl Drop for Uncounted {
 
 /// Tokens in the messages of a request. `None` where they hold more than text.
 fn of_prompt(request: &[u8], tokens: impl Fn(&str) -> Option<u64>) -> Option<u64> {
-    let mut sum = Some(0);
-    let all = chat::prompt_text(request, &mut |_, text| {
-        sum = sum.and_then(|sum: u64| sum.checked_add(tokens(text)?));
+    let mut texts: Vec<(Place, String)> = Vec::new();
+    let all = chat::prompt_text(request, &mut |place, text| match texts.last_mut() {
+        Some((known, joined)) if *known == place => joined.push_str(text),
+        _ => texts.push((place, text.to_owned())),
     });
-    sum.filter(|_| all)
+    if all { of_all(&texts, tokens) } else { None }
+}
+
+fn of_all(texts: &[(Place, String)], tokens: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    texts.iter().map(|(_, text)| tokens(text)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::clock::ReadStamp;
+    use crate::measure::{Answered, Asked, Content, Ending, Framing, Observation, Setup};
+    use crate::transport::ConnectPhases;
+
+    /// Does with an exchange what a test says.
+    struct Fake(fn(Uncounted) -> Result<(), Uncounted>);
+
+    impl Counter for Fake {
+        fn take(&self, uncounted: Uncounted) -> Result<(), Uncounted> {
+            (self.0)(uncounted)
+        }
+    }
+
+    /// A stream of two token events without usage, handed to `take`, as it was told.
+    fn told(take: fn(Uncounted) -> Result<(), Uncounted>) -> Exchange {
+        let told: Arc<Mutex<Vec<Exchange>>> = Arc::default();
+        let keep = told.clone();
+        let listener = Box::new(move |exchange: &Exchange| keep.lock().unwrap().push(exchange.clone()));
+        let meter = Arc::new(Meter::new(Setup::default(), vec![listener]));
+        let now = Instant::now();
+        let mut observation = Observation::begin(meter.clone(), "chat", now, true);
+        observation.asked(Asked { stream: true, choices: 1, ..Asked::default() });
+        observation.routed(&"up".into());
+        let request = Bytes::from_static(br#"{"messages":[{"content":["one"," two"]}]}"#);
+        observation.count_with(Arc::new(Fake(take)), &request);
+        observation.answered(Answered {
+            status: 200,
+            content: Content::Events,
+            framing: Framing::Chunked,
+            sent: Some(now),
+            head: now,
+            connect: ConnectPhases::default(),
+            reused: None,
+            engine: None,
+        });
+        let event = Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n");
+        for number in 1..=2 {
+            observation.passes(&event, ReadStamp { at: now, number });
+        }
+        observation.ended(Ending::Dropped);
+        observation.tell(now);
+        drop(observation);
+        assert_eq!(meter.in_flight("up"), 0);
+        let mut told = told.lock().unwrap();
+        assert_eq!(told.len(), 1, "told exactly once");
+        told.remove(0)
+    }
+
+    fn seen(exchange: &Exchange) -> (Option<(u64, Source)>, Option<u64>, u32) {
+        let output = exchange.output.map(|output| (output.count, output.source));
+        (output, exchange.prompt_tokens(), exchange.anomalies.count(Anomaly::Tokenizer))
+    }
+
+    #[test]
+    fn what_is_counted_is_told_with_it() {
+        let counted = told(|uncounted| {
+            assert_eq!(uncounted.size(), "wordword".len() + 41);
+            uncounted.counted(|text| Some(text.len() as u64));
+            Ok(())
+        });
+        // The two events are one text, and so are the two parts of the prompt's one message.
+        assert_eq!(seen(&counted), (Some((8, Source::Tokenizer)), Some(7), 0));
+    }
+
+    #[test]
+    fn what_is_not_counted_is_told_all_the_same() {
+        let by_events = Some((2, Source::Events));
+        assert_eq!(seen(&told(Err)), (by_events, None, 1), "refused");
+        assert_eq!(
+            seen(&told(|lost| {
+                drop(lost);
+                Ok(())
+            })),
+            (by_events, None, 0),
+            "lost"
+        );
+        let failed = told(|uncounted| {
+            uncounted.counted(|_| None);
+            Ok(())
+        });
+        assert_eq!(seen(&failed), (by_events, None, 1), "failed");
+        let panicked = told(|uncounted| {
+            uncounted.counted(|_| panic!("a tokenizer that panics"));
+            Ok(())
+        });
+        assert_eq!(seen(&panicked), (by_events, None, 1), "panicked");
+    }
 }

@@ -20,8 +20,9 @@ def backends(*names: str, **more: str) -> list[dict[str, str]]:
 
 
 STREAMING = backends("steady", "secure", "local")
-COUNTED = backends("steady", "secure", "local", source="usage") + backends("steady", source="events")
-BY_PROMPT = [{"backend": name, "prompt": prompt} for name in ("steady", "secure") for prompt in PROMPTS]
+COUNTED = [*backends("steady", "secure", "local", source="usage"), *backends("steady", source="events"),
+           *backends("counted", source="tokenizer")]
+BY_PROMPT = [{"backend": name, "prompt": prompt} for name in ("steady", "secure", "counted") for prompt in PROMPTS]
 UNKNOWN_PROMPT = backends("steady", prompt="unknown")
 PHASES = ["read_body", "dns", "connect", "tls", "send", "wait", "queue", "prefill", "first_token", "decode", "tail"]
 OBJECTIVES = [*backends("steady", slo="interactive"), *backends("steady", slo="server"), *backends("local", slo="patient"),
@@ -33,7 +34,7 @@ PANELS = {
         "In flight": [{}],
         "Error share": [{}],
         "TTFT p95, client": [{}],
-        "Throughput": of("source", "usage", "events"),
+        "Throughput": of("source", "usage", "events", "tokenizer"),
         "Objectives met": of("slo", "interactive", "server", "patient"),
         "Requests by outcome": of("outcome", *OUTCOMES),
         "In flight by backend": [*STREAMING, *backends("slow", "short")],
@@ -64,7 +65,7 @@ PANELS = {
         "ITL": STREAMING,
         "TTFA p50 and p95": STREAMING,
         "Duration p50 and p95": STREAMING,
-        "Prompt tokens": STREAMING,
+        "Prompt tokens": [*STREAMING, *backends("counted", source="tokenizer")],
         "Output tokens": COUNTED,
         "Ended ok": [*STREAMING, *backends("odd"), *backends("gone", "short", **ZERO)],
     },
@@ -94,8 +95,8 @@ PANELS = {
 
 # The values that a dashboard's variable must offer.
 VARIABLES = {
-    "backend": {"steady", "secure", "local", "odd", "slow", "short", "gone", "many", "none"},
-    "model": {"steady-model", "secure-model", "llama-2-tiny", "model-0", "other", "none"},
+    "backend": {"steady", "secure", "local", "odd", "counted", "slow", "short", "gone", "many", "none"},
+    "model": {"steady-model", "secure-model", "counted-model", "llama-2-tiny", "model-0", "other", "none"},
 }
 
 # What rules record of the traffic, and of which traffic; TTFT above 160 s, for one, nobody waits for.

@@ -43,6 +43,10 @@ ca_file = "{ca}"
 [backend.odd]
 base_url = "http://127.0.0.1:{odd}"
 
+[backend.counted]
+base_url = "http://127.0.0.1:{odd}"
+tokenizer = "{tokenizer}"
+
 [backend.slow]
 base_url = "http://127.0.0.1:{odd}"
 
@@ -88,8 +92,12 @@ backend = "local"
 """
 ROUTES = "".join(
     f'\n[[route]]\nmodel = "{name}-model"\nbackend = "{name}"\n'
-    for name in ("steady", "secure", "odd", "slow", "short", "gone")
+    for name in ("steady", "secure", "odd", "counted", "slow", "short", "gone")
 ) + '\n[[route]]\nmodel = "*"\nbackend = "many"\n'
+
+# A tokenizer to which every word is a token.
+WORDS = """{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}}"""
 
 
 def prometheus_config(admin: int, folder: pathlib.Path) -> pathlib.Path:
@@ -122,7 +130,9 @@ def run(binary: str, folder: pathlib.Path, findings: Findings) -> None:
     ports = {name: free_port() for name in ("listen", "admin", "steady", "secure", "odd", "gone")}
     web, log = free_port(), folder / "truth.jsonl"
     config = folder / "streamgauge.toml"
-    config.write_text(CONFIG.format(**ports, ca=folder / "ca.pem", shape=SHAPE) + ROUTES)
+    (folder / "tokenizer.json").write_text(WORDS)
+    files = {"ca": folder / "ca.pem", "tokenizer": folder / "tokenizer.json", "shape": SHAPE}
+    config.write_text(CONFIG.format(**ports, **files) + ROUTES)
 
     def sim(name: str, *more: str):
         command = [binary, "sim", "--listen", f"127.0.0.1:{ports[name]}", *more]

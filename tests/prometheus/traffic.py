@@ -13,7 +13,7 @@ import time
 
 OUTCOMES = ["ok", "client_cancel_before_token", "client_cancel", "upstream_3xx", "upstream_4xx", "upstream_5xx",
             "inband_error", "unconfirmed", "truncated", "reset", "connect_error", "timeout", "rejected"]
-# Not among them: clock and observer, which no peer can provoke.
+# Not among them: clock, observer and tokenizer, which no peer can provoke, or not with little traffic.
 ANOMALIES = ["oversized_event", "oversized_reply", "unterminated_event", "malformed_event", "stray_json", "repeated_done",
              "json_for_stream", "mislabelled_stream", "content_encoding", "implausible_count"]
 PROMPTS = {"<=32": 8, "<=64": 48, "<=256": 200, "<=1024": 800}  # words, which are the simulation's tokens
@@ -38,7 +38,7 @@ class Traffic:
         self._over = threading.Event()
         self._lock = threading.Lock()
         workers = [self._steady] * 4 + [self._secure] * 2 + [self._local] * 4 + [
-            self._fast, self._coalesced, self._odd, self._broken, self._statuses, self._timeouts, self._leaving,
+            self._counted, self._fast, self._coalesced, self._odd, self._broken, self._statuses, self._timeouts, self._leaving,
             self._many_models, self._slow, self._stalling, self._whole, self._unmeasured]
         self._threads = [threading.Thread(target=self._run, args=(worker, seed), daemon=True)
                          for seed, worker in enumerate(workers)]
@@ -99,6 +99,10 @@ class Traffic:
             return
         sim = f"role_first=1,ttft_ms={rng.uniform(60, 200):.1f},itl_ms=10,tokens=12,reasoning=4"
         assert b"[DONE]" in self._ask(kept, body("secure-model", rng.choice(list(PROMPTS.values()))), sim)
+
+    def _counted(self, kept, rng) -> None:
+        payload = body("counted-model", rng.choice(list(PROMPTS.values())), usage=False)
+        assert b"[DONE]" in self._ask(kept, payload, f"ttft_ms={rng.uniform(60, 200):.1f},itl_ms=10,tokens=12")
 
     def _local(self, kept, rng) -> None:
         payload = body("llama-2-tiny", rng.choice([2, 10, 40]), max_tokens=rng.randint(4, 24), ignore_eos=True)

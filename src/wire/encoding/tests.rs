@@ -1,3 +1,7 @@
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
 use super::{Codings, Decoder, Undecodable};
 
 #[path = "../../../tests/support/codings.rs"]
@@ -185,5 +189,32 @@ fn codings_are_named_in_any_case_and_bounded_in_number() {
     assert!(named(&["gzip, gzip, gzip, gzip"]).is_some());
     for unknown in [&["gzip, gzip, gzip, gzip, gzip"][..], &["compress"], &["gzip", "aws-chunked"], &["gzip;q=1"]] {
         assert_eq!(named(unknown), None, "{unknown:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// A stream with bytes changed, in any reads, never harms who decodes it: no panic, no endless work.
+    #[test]
+    fn damage_is_survived(
+        coding in 0..NAMES.len(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        read in 1..200_usize,
+    ) {
+        static STREAMS: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| NAMES.map(|coding| encoded(coding, &events()).concat()));
+        let mut bytes = STREAMS[coding].clone();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let mut decoder = decoder(NAMES[coding]);
+        let mut decoded = 0;
+        for read in bytes.chunks(read) {
+            if decoder.feed(read, &mut |piece| decoded += piece.len()).is_err() {
+                break;
+            }
+        }
+        prop_assert!(decoded as u64 <= super::ALLOWANCE + super::MOST_RATIO * bytes.len() as u64);
     }
 }
