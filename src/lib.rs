@@ -21,6 +21,7 @@ pub mod route;
 // ── floor 1: knows nothing of ours
 pub mod clock;
 pub mod config;
+pub mod niceness;
 pub mod server;
 pub mod transport;
 pub mod wire;

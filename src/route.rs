@@ -201,6 +201,11 @@ impl Router {
         asked.chain(sent.filter_map(|to: &Destination| to.upstream_model.as_deref()))
     }
 
+    /// Whether any route mirrors its requests to this backend, an index into [`Config::backends`].
+    pub fn is_mirrored_to(&self, backend: usize) -> bool {
+        self.routes().any(|route| route.mirror.as_ref().is_some_and(|mirror| mirror.backend == backend))
+    }
+
     /// [`Router::names`] of what is mirrored to a backend.
     pub fn mirrored_names(&self, backend: usize) -> impl Iterator<Item = &str> {
         let here = move |route: &&Route| route.mirror.as_ref().is_some_and(|mirror| mirror.backend == backend);

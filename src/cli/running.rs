@@ -15,7 +15,8 @@ use crate::admin::{Admin, Live};
 use crate::backend::llama::{Llama, LoadError};
 use crate::config::{self, Config};
 use crate::measure::{Listener, Meter};
-use crate::proxy::{BackendError, Site};
+use crate::niceness::yield_to_proxy;
+use crate::proxy::{BackendError, Mirroring, Proxy, Site};
 use crate::server::{self, Limits, bind};
 
 /// How long a client may take over a request's head, and a connection may stay idle.
@@ -92,8 +93,11 @@ pub struct Running {
     site: Arc<Site>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
+    stop_mirror: watch::Sender<bool>,
     stop_admin: watch::Sender<bool>,
     threads: Vec<JoinHandle<usize>>,
+    /// `None` where nothing is mirrored.
+    mirror_thread: Option<JoinHandle<usize>>,
     admin_thread: Option<JoinHandle<usize>>,
 }
 
@@ -115,6 +119,7 @@ impl Running {
 
         let limits = Limits { header_timeout: HEADER_TIMEOUT, drain_timeout: server.drain_timeout };
         let (stop, stopping) = watch::channel(false);
+        let (stop_mirror, mirror_stopping) = watch::channel(false);
         let (stop_admin, admin_stopping) = watch::channel(false);
         let ready = Arc::new(AtomicBool::new(true));
         let mut running = Self {
@@ -123,8 +128,10 @@ impl Running {
             site: site.clone(),
             ready: ready.clone(),
             stop,
+            stop_mirror,
             stop_admin,
             threads: Vec::new(),
+            mirror_thread: None,
             admin_thread: None,
         };
         for (index, listener) in proxy_listeners.into_iter().enumerate() {
@@ -134,6 +141,13 @@ impl Running {
                 runtime.block_on(serve_proxy(listener, proxy, limits, stopping))
             })?;
             running.threads.push(thread);
+        }
+        if let Some(mirroring) = site.mirroring() {
+            running.mirror_thread = Some(spawn("mirror", move |runtime| {
+                yield_to_proxy();
+                runtime.block_on(mirror(mirroring, mirror_stopping));
+                Ok(0)
+            })?);
         }
         let (recent, meter, kinds) = (site.recent().clone(), site.meter().clone(), site.kinds().collect());
         let live = Live::new(recent, meter.clone(), kinds, listen, admin_stopping.clone());
@@ -181,6 +195,12 @@ impl Running {
         self.ready.store(false, Relaxed);
         let _ = self.stop.send(true);
         let cut = self.threads.drain(..).map(|thread| thread.join().unwrap_or(0)).sum();
+        // No client is left: what is still mirrored is cut off, and counts as our doing.
+        self.site.meter().cut_off();
+        let _ = self.stop_mirror.send(true);
+        if let Some(mirror) = self.mirror_thread.take() {
+            let _ = mirror.join();
+        }
         self.site.finish_counting();
         let _ = self.stop_admin.send(true);
         if let Some(admin) = self.admin_thread.take() {
@@ -228,22 +248,29 @@ fn unready(site: Arc<Site>, ready: Arc<AtomicBool>) -> impl Fn() -> Option<Strin
 
 async fn serve_proxy(
     listener: TcpListener,
-    proxy: Arc<crate::proxy::Proxy>,
+    proxy: Arc<Proxy>,
     limits: Limits,
     stopping: server::Shutdown,
 ) -> io::Result<usize> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let sweeper = proxy.clone();
-    let sweeping = tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(SWEEP_EVERY);
-        loop {
-            ticks.tick().await;
-            sweeper.sweep();
-        }
-    });
+    let sweeping = tokio::spawn(sweep(proxy.clone()));
     let cut = server::serve(listener, proxy, limits, stopping).await;
     sweeping.abort();
     Ok(cut)
+}
+
+async fn mirror(mirroring: Mirroring, stopping: server::Shutdown) {
+    let sweeping = tokio::spawn(sweep(mirroring.proxy().clone()));
+    mirroring.run(stopping).await;
+    sweeping.abort();
+}
+
+async fn sweep(proxy: Arc<Proxy>) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        proxy.sweep();
+    }
 }
 
 /// Runs `work` on a named thread with a single-threaded runtime of its own.

@@ -56,9 +56,12 @@ struct EventAlarm {
 impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
     /// Observes `inner` for `observation`, which has been told of the head. `client` is the socket the frames go to:
     /// what it accepts is noted. Without one, frames are looked at as they pass and never count as written.
-    pub fn new(inner: B, observation: Observation, client: Option<&Io>, close_delimited: bool) -> Self {
+    pub fn new(inner: B, mut observation: Observation, client: Option<&Io>, close_delimited: bool) -> Self {
         // With no byte to come there may be no write to wait for.
         let whole = inner.is_end_stream();
+        if client.is_none() {
+            observation.unwritten();
+        }
         let in_writing = client.is_some() && !whole;
         let watched = Watched { observation, in_writing, unflushed: true, on_flush: None, ending: None };
         let watch = Arc::new(Watch(Mutex::new(watched)));

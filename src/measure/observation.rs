@@ -186,12 +186,19 @@ impl Observation {
         self.tell(Instant::now());
     }
 
+    /// No client's socket takes the reply: its frames are looked at, and none counts as written.
+    pub(super) fn unwritten(&mut self) {
+        self.delivery = None;
+    }
+
     /// A frame passes. It is looked at later, by [`Observation::think`].
     pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
         self.drained = false;
         self.last_stamp = Some(stamp);
         if let Some(delivery) = &mut self.delivery {
             delivery.push(bytes.len());
+        }
+        if self.reader.is_some() {
             self.passed.push_back((bytes.clone(), stamp));
         }
     }

@@ -42,8 +42,10 @@ impl Proxy {
         {
             return Err(Refusal::Signed { alias: alias.to_owned() });
         }
+        let second = picked.mirror.and_then(|mirror| self.second(mirror, &head, &chat));
+        let mirrors = &self.site.mirrors;
         if let Some(llama) = &self.site.llamas[picked.backend] {
-            return local::answer(llama, chat, head.version, observation).await;
+            return mirrors.beside(local::answer(llama, chat, head.version, observation), second).await;
         }
         if let Some(counter) = self.site.tokens.of(picked.backend) {
             observation.count_with(counter.clone(), chat.body());
@@ -51,7 +53,8 @@ impl Proxy {
         let http10 = head.version == Version::HTTP_10;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let body = Either::Left(Full::new(chat.into_body(alias)));
-        let reply = self.send(picked.backend, backend, target, head, body, observation).await?;
+        let sending = self.send(picked.backend, backend, target, head, body, observation);
+        let reply = mirrors.beside(sending, second).await?;
         Ok(pass_on(reply, http10, backend.event_timeout, observation))
     }
 

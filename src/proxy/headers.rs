@@ -77,6 +77,19 @@ pub(super) fn strip_credentials(headers: &mut HeaderMap) {
     }
 }
 
+/// Turns a client's headers into those of a request that goes to a backend its client knows nothing of: without what
+/// proves who the client is, or makes its request one that must not come twice.
+pub(super) fn to_mirror(headers: &mut HeaderMap, key: Option<&HeaderValue>) {
+    // Vendors put secrets, signatures and idempotency keys under names of their own.
+    const TELLING: [&str; 8] = ["auth", "cookie", "credential", "key", "password", "secret", "sign", "token"];
+    let telling = |name: &&HeaderName| TELLING.iter().any(|word| name.as_str().contains(word));
+    let private: Vec<HeaderName> = headers.keys().filter(telling).cloned().collect();
+    for name in private {
+        headers.remove(name);
+    }
+    to_upstream(headers, key, true);
+}
+
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -157,5 +170,30 @@ mod tests {
         let mut headers = map(&[("expect", "100-continue"), ("te", "trailers")]);
         to_upstream(&mut headers, None, false);
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn a_mirror_learns_nothing_that_proves_who_the_client_is() {
+        let sent = [
+            ("authorization", "Bearer client"),
+            ("x-api-key", "client"),
+            ("api-key", "client"),
+            ("x-goog-api-key", "client"),
+            ("cookie", "session=1"),
+            ("x-tt-sign", "sig"),
+            ("x-auth-token", "client"),
+            ("idempotency-key", "1"),
+            ("x-streamgauge-tag", "t"),
+            ("content-type", "application/json"),
+            ("accept", "text/event-stream"),
+            ("host", "a"),
+        ];
+        let mut headers = map(&sent);
+        to_mirror(&mut headers, None);
+        assert_eq!(names(&headers), ["accept", "content-type"]);
+        let mut headers = map(&sent);
+        to_mirror(&mut headers, Some(&HeaderValue::from_static("Bearer ours")));
+        assert_eq!(names(&headers), ["accept", "authorization", "content-type"]);
+        assert_eq!(headers["authorization"], "Bearer ours");
     }
 }

@@ -18,6 +18,7 @@ mod failure;
 mod guard;
 mod headers;
 mod local;
+mod mirror;
 mod models;
 mod pick;
 mod reply;
@@ -25,6 +26,7 @@ mod request;
 mod site;
 mod tokens;
 
+pub use mirror::Mirroring;
 pub use reply::BackendBody;
 pub use site::{BackendError, Site};
 pub use tokens::TokenizerError;

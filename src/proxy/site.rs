@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::http::header::HeaderValue;
 
 use super::Proxy;
+use super::mirror::{self, Mirrors};
 use super::tokens::{TokenizerError, Tokens};
 use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
@@ -49,6 +50,7 @@ pub struct Site {
     pub(super) llamas: Vec<Option<Llama>>,
     /// Who counts tokens for which backend.
     pub(super) tokens: Tokens,
+    pub(super) mirrors: Mirrors,
 }
 
 /// A backend that cannot be set up.
@@ -116,11 +118,23 @@ impl Site {
             backends.push(ready);
             upstreams.push(upstream);
         }
+        let mirrored: Vec<Option<Arc<str>>> = backends
+            .iter()
+            .enumerate()
+            .map(|(index, backend)| router.is_mirrored_to(index).then(|| mirror::label(&backend.name)))
+            .collect();
+        for (index, label) in mirrored.iter().enumerate() {
+            if let Some(label) = label {
+                let names = router.mirrored_names(index).map(str::to_owned).collect();
+                labels.push((label.clone(), labels[index].1, names));
+            }
+        }
         let objective = |slo: &config::Slo| Objective { name: slo.name.clone(), ttft: slo.ttft, tpot: slo.tpot };
+        let recent = Arc::new(Recent::new(labels.iter().map(|(label, ..)| label.clone()), Instant::now()));
         let setup = Setup { backends: labels, objectives: config.slos.iter().map(objective).collect() };
-        let recent = Arc::new(Recent::new(backends.iter().map(|backend| backend.name.clone()), Instant::now()));
         listeners.push(recent.listener());
         let meter = Arc::new(Meter::new(setup, listeners));
+        let mirrors = Mirrors::new(mirrored, &meter);
         let llama = |backend: &config::Backend| match &backend.kind {
             BackendKind::OpenAi(_) => Ok(None),
             BackendKind::Llama(llama) => start(&backend.name, llama, &meter).map(Some),
@@ -137,6 +151,7 @@ impl Site {
             upstreams,
             llamas,
             tokens,
+            mirrors,
         })
     }
 
@@ -168,9 +183,10 @@ impl Site {
         &self.recent
     }
 
-    /// Each backend's kind, in the order of the configuration.
+    /// The kind of each backend, in the order of the configuration, then of each that requests are mirrored to.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
-        self.llamas.iter().map(|llama| if llama.is_some() { "llama" } else { "openai" })
+        let indices = (0..self.llamas.len()).chain(self.mirrors.backends());
+        indices.map(|index| if self.llamas[index].is_some() { "llama" } else { "openai" })
     }
 
     /// A handler for one more thread.

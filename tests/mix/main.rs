@@ -8,6 +8,7 @@ mod support;
 
 mod by_hand;
 mod cors;
+mod mirror;
 mod weights;
 
 use support::stage::SERVER;

@@ -30,6 +30,7 @@ pub use error::LoadError;
 pub use reply::{Reply, ReplyBody};
 
 use crate::config;
+use crate::niceness::yield_to_proxy;
 use call::BadCall;
 use desk::{Accepted, Desk};
 use engine::{Rejected, State, said};
@@ -40,8 +41,6 @@ use text::Text;
 
 /// How many requests wait for a slot where the configuration does not say.
 const MAX_QUEUE: usize = 64;
-/// How much the engine's threads yield to the proxy's, in `nice` levels.
-const NICENESS: i32 = 10;
 
 /// What a request is told that is still there when the last handle goes.
 const STOPPING: &str = "streamgauge is stopping";
@@ -231,15 +230,6 @@ fn text_of(files: &ModelFiles, config: &config::Llama) -> Result<Option<Text>, L
         return Ok(None);
     }
     Text::load(files).map(Some)
-}
-
-/// Puts this thread, and those it starts, behind the proxy's.
-fn yield_to_proxy() {
-    // Linux counts niceness by thread and hands it down; elsewhere it belongs to the process and is left alone.
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::warn!(%error, "the engine's threads cannot be given a lower priority");
-    }
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ pub(super) struct Families {
     pub(super) events_per_read: HistogramVec,
     pub(super) timestamps: IntCounterVec,
     pub(super) label_overflow: IntCounter,
+    pub(super) mirror_dropped: IntCounterVec,
 }
 
 impl Families {
@@ -211,6 +212,11 @@ impl Families {
             label_overflow: build.plain_counter(
                 "label_overflow_total",
                 "Requests whose model got the label other because there are too many or its name is too long.",
+            ),
+            mirror_dropped: build.counter(
+                "mirror_dropped_total",
+                "Requests that were to be mirrored and were not, as too many or too large ones were under way.",
+                &["backend"],
             ),
         }
     }

@@ -1,0 +1,249 @@
+//! Requests sent a second time, to another backend, to be measured there and thrown away.
+//!
+//! Mirrored requests run on a thread of their own, of low priority, with upstream connections of its own. The threads
+//! that serve hand jobs over a bounded channel and never look back.
+//!
+//! Invariants: a mirror never delays, fails or changes the answer to a client: what finds no room is dropped and counted.
+//! What it measures stands under a label of its own, `NAME+mirror`, and is an exchange like any other, started and ended
+//! once. A client's credentials never reach a mirror.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Body;
+use hyper::{HeaderMap, Method, Request, Uri, Version, http};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::chat::asked;
+use super::failure::Refusal;
+use super::request::ChatRequest;
+use super::site::Site;
+use super::{Answer, Proxy, headers, local, pass_on};
+use crate::config::{MIRROR_SUFFIX, Mirror};
+use crate::measure::{Meter, MirrorMeter, Observation, ObservedBody};
+use crate::route::{Operation, classify};
+use crate::server::{Shutdown, told_to_stop};
+
+/// How many requests may be with one mirror, those included that wait to be sent.
+const MOST: usize = 32;
+/// How much the bodies of all mirrored requests may take together, in KiB.
+const MOST_KIB: usize = 64 << 10;
+/// How long a reply may go on. No client is there to tire of it.
+const LONGEST: Duration = Duration::from_secs(600);
+/// The most of a reply that is read, in bytes.
+const MOST_OF_REPLY: usize = 64 << 20;
+
+/// Where the threads that serve leave what is to be sent a second time.
+pub(super) struct Mirrors {
+    /// By backend index; `None` for a backend that nothing is mirrored to.
+    lanes: Vec<Option<Lane>>,
+    /// What the bodies still may take, in KiB.
+    room: Arc<Semaphore>,
+    queue: mpsc::Sender<Job>,
+    /// The other end, until the thread takes it.
+    jobs: Mutex<Option<mpsc::Receiver<Job>>>,
+}
+
+/// One backend that requests are mirrored to.
+struct Lane {
+    label: Arc<str>,
+    places: Arc<Semaphore>,
+    meter: MirrorMeter,
+}
+
+/// A request to be sent a second time, with the room it has until its exchange is over.
+pub(super) struct Job {
+    again: Again,
+    room: [OwnedSemaphorePermit; 2],
+}
+
+/// What is sent again, and where.
+struct Again {
+    /// An index into the site's backends.
+    backend: usize,
+    upstream_model: Option<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    chat: ChatRequest,
+}
+
+/// The value of the label `backend` of what is mirrored to the backend called so.
+pub(super) fn label(backend: &str) -> Arc<str> {
+    format!("{backend}{MIRROR_SUFFIX}").into()
+}
+
+impl Mirrors {
+    /// `labels` has a label for each backend that requests are mirrored to, by backend index.
+    pub(super) fn new(labels: Vec<Option<Arc<str>>>, meter: &Meter) -> Self {
+        let lane = |label: Arc<str>| {
+            let meter = meter.mirror(&label);
+            Lane { label, places: Arc::new(Semaphore::new(MOST)), meter }
+        };
+        let lanes: Vec<_> = labels.into_iter().map(|label| label.map(lane)).collect();
+        // A job has its place before it is sent, so that there always is room for it.
+        let (queue, jobs) = mpsc::channel(MOST * lanes.len().max(1));
+        Self { lanes, room: Arc::new(Semaphore::new(MOST_KIB)), queue, jobs: Mutex::new(Some(jobs)) }
+    }
+
+    /// The backends that requests are mirrored to, by their index, in order.
+    pub(super) fn backends(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().enumerate().filter_map(|(index, lane)| lane.as_ref().map(|_| index))
+    }
+
+    /// Does `real`, and hands `second` over once that is under way.
+    pub(super) async fn beside<T>(&self, real: impl Future<Output = T>, mut second: Option<Job>) -> T {
+        let mut real = pin!(real);
+        poll_fn(|cx| {
+            // The client's own goes first: over an open connection one poll writes it.
+            let polled = real.as_mut().poll(cx);
+            if let Some(job) = second.take() {
+                self.hand_over(job);
+            }
+            polled
+        })
+        .await
+    }
+
+    fn hand_over(&self, job: Job) {
+        if let Err(error) = self.queue.try_send(job) {
+            self.dropped(error.into_inner().again.backend);
+        }
+    }
+
+    /// Room for a body of `length` bytes at this backend; without it, the request is counted as dropped.
+    fn room(&self, backend: usize, length: usize) -> Option<[OwnedSemaphorePermit; 2]> {
+        let lane = self.lanes[backend].as_ref()?;
+        let kib = u32::try_from(length / 1024 + 1).ok();
+        let place = lane.places.clone().try_acquire_owned().ok();
+        let room = kib.and_then(|kib| self.room.clone().try_acquire_many_owned(kib).ok());
+        let (Some(place), Some(room)) = (place, room) else {
+            lane.meter.dropped();
+            return None;
+        };
+        Some([place, room])
+    }
+
+    fn dropped(&self, backend: usize) {
+        if let Some(lane) = &self.lanes[backend] {
+            lane.meter.dropped();
+        }
+    }
+}
+
+impl Site {
+    /// What runs on the thread `mirror`. `None` where nothing is mirrored, and after the first call.
+    pub fn mirroring(self: &Arc<Self>) -> Option<Mirroring> {
+        let mut jobs = self.mirrors.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = jobs.take().filter(|_| self.mirrors.backends().next().is_some())?;
+        Some(Mirroring { proxy: Arc::new(self.proxy()), jobs })
+    }
+}
+
+impl Proxy {
+    /// A request as it is to be sent a second time. `None` where it cannot be, and where a key of the mirror's would be
+    /// spent on what a web page could have sent.
+    pub(super) fn second(&self, mirror: &Mirror, head: &http::request::Parts, chat: &ChatRequest) -> Option<Job> {
+        self.guard(&self.site.backends[mirror.backend], head).ok()?;
+        let room = self.site.mirrors.room(mirror.backend, chat.body().len())?;
+        let again = Again {
+            backend: mirror.backend,
+            upstream_model: mirror.upstream_model.clone(),
+            uri: head.uri.clone(),
+            headers: head.headers.clone(),
+            chat: chat.clone(),
+        };
+        Some(Job { again, room })
+    }
+
+    /// Sends a request a second time, measures the reply and throws it away.
+    async fn mirror(&self, Job { again, room: _room }: Job) {
+        let Some(lane) = &self.site.mirrors.lanes[again.backend] else { return };
+        let now = Instant::now();
+        let mut observation = Observation::begin(self.site.meter.clone(), Operation::Chat.label(), now, true);
+        observation.body_read(now);
+        observation.asked(asked(&again.chat, &again.headers));
+        observation.routed(&lane.label);
+        match self.ask_again(again, &mut observation).await {
+            Ok(Answer::Theirs { response, framing_unknown, event_timeout, .. }) => {
+                let body = ObservedBody::new(response.into_body(), observation, None, framing_unknown);
+                let reading = throw_away(body.with_event_timeout(event_timeout));
+                // Left at that point, as by a client.
+                let _ = tokio::time::timeout(LONGEST, reading).await;
+            }
+            Ok(Answer::Ours(response)) => observation.finish_whole(response.status().as_u16()),
+            Err(refusal) => observation.end_with(refusal.outcome(), refusal.response().status().as_u16()),
+        }
+    }
+
+    async fn ask_again(&self, again: Again, observation: &mut Observation) -> Result<Answer, Refusal> {
+        let Again { backend: index, upstream_model, uri, mut headers, chat } = again;
+        if let Some(llama) = &self.site.llamas[index] {
+            return local::answer(llama, chat, Version::HTTP_11, observation).await;
+        }
+        let backend = &self.site.backends[index];
+        headers::to_mirror(&mut headers, backend.key.as_ref());
+        let alias = upstream_model.as_deref().filter(|alias| chat.model.as_deref() != Some(alias));
+        let body = Either::Left(Full::new(chat.into_body(alias)));
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = Method::POST;
+        head.headers = headers;
+        head.uri = uri.clone();
+        let reply = self.send(index, backend, &classify(uri.path()), head, body, observation).await?;
+        Ok(pass_on(reply, false, backend.event_timeout, observation))
+    }
+}
+
+async fn throw_away<B: Body<Data = Bytes> + Unpin>(mut body: B) {
+    let mut left = MOST_OF_REPLY;
+    while let Some(Ok(frame)) = body.frame().await {
+        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
+}
+
+/// All mirrored traffic, as one thread runs it.
+pub struct Mirroring {
+    proxy: Arc<Proxy>,
+    jobs: mpsc::Receiver<Job>,
+}
+
+impl Mirroring {
+    /// The handler whose upstream connections it uses.
+    pub fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
+    /// Sends what it is handed until it is told to stop, then cuts off what still runs: at once, as no one waits for it.
+    /// Exchanges cut off after [`Meter::cut_off`] count as internal.
+    pub async fn run(mut self, mut stopping: Shutdown) {
+        let mut running = JoinSet::new();
+        loop {
+            tokio::select! {
+                job = self.jobs.recv() => match job {
+                    Some(job) => {
+                        let proxy = self.proxy.clone();
+                        running.spawn(async move { proxy.mirror(job).await });
+                    }
+                    None => break,
+                },
+                Some(ended) = running.join_next() => {
+                    if ended.is_err() {
+                        tracing::error!("a mirrored request's task panicked; it counts as internal");
+                    }
+                }
+                () = told_to_stop(&mut stopping) => break,
+            }
+        }
+        running.shutdown().await;
+        while let Ok(job) = self.jobs.try_recv() {
+            self.proxy.site.mirrors.dropped(job.again.backend);
+        }
+    }
+}
