@@ -55,7 +55,7 @@ impl Key {
         Self(fold(part.iter().fold(self.0, fold), &0xFF))
     }
 
-    /// This key at one backend. FNV-1a leaves its upper bits poorly mixed after few bytes, so MurmurHash3's finaliser
+    /// This key at one backend. FNV-1a leaves its upper bits poorly mixed after few bytes, so the finaliser of `MurmurHash3`
     /// follows.
     fn with(self, backend: &str) -> Self {
         let mut hash = self.and(backend.as_bytes()).0;

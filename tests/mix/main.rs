@@ -44,8 +44,8 @@ fn two_threads(more: &str) -> String {
 }
 
 /// Fails unless `count` of `all` is within six standard deviations of a share: one correct run in 10^8 fails.
-fn assert_share(count: u64, all: u64, share: f64) {
+fn assert_share(count: f64, all: u64, share: f64) {
     let (mean, deviation) = (all as f64 * share, (all as f64 * share * (1.0 - share)).sqrt());
-    assert!((count as f64 - mean).abs() <= 6.0 * deviation, "{count} of {all}, expected {mean}");
+    assert!((count - mean).abs() <= 6.0 * deviation, "{count} of {all}, expected {mean}");
     println!("{count} of {all}, expected {mean}");
 }

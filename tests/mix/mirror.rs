@@ -53,7 +53,7 @@ fn a_share_of_the_requests_is_mirrored_and_counted_apart() {
     assert_eq!(a.counts().requests, ALL);
     assert_eq!(mirrored, b.counts().requests as f64, "each was sent once");
     // Where the machine is busy with other things, some find no room.
-    assert_share((mirrored + dropped) as u64, ALL, 0.2);
+    assert_share(mirrored + dropped, ALL, 0.2);
     assert!(mirrored >= 100.0, "{mirrored} mirrored, {dropped} dropped");
     assert_eq!(scrape.sum("requests_started_total", &[]), ALL as f64 + mirrored);
     assert_eq!(scrape.sum("requests_total", &[("backend", "b")]), 0.0);
@@ -171,9 +171,12 @@ fn a_mirror_that_is_gone_or_breaks_off_changes_nothing_for_the_client() {
     }
 }
 
-/// Tells every exchange's backend and outcome.
-fn noting() -> (Listener, Arc<Mutex<Vec<(String, &'static str)>>>) {
-    let noted: Arc<Mutex<Vec<_>>> = Arc::default();
+/// Backends and outcomes of exchanges that are over.
+type Noted = Arc<Mutex<Vec<(String, &'static str)>>>;
+
+/// Who notes every exchange, and where.
+fn noting() -> (Listener, Noted) {
+    let noted = Noted::default();
     let keep = noted.clone();
     let listener = Box::new(move |exchange: &Exchange| {
         let backend = exchange.backend.as_deref().unwrap_or("none").to_owned();
@@ -329,7 +332,9 @@ fn the_books_balance_with_mirrors_at_every_moment() {
         let asked: Vec<_> = asking.into_iter().map(thread::ScopedJoinHandle::join).collect();
         over.store(true, Relaxed);
         scraping.join().expect("every scrape balances");
-        asked.into_iter().for_each(|asked| asked.expect("every reply was as meant"));
+        for asked in asked {
+            asked.expect("every reply was as meant");
+        }
     });
     let scrape = eventually("all is read and over", || {
         let scrape = proxy.scrape();
