@@ -185,6 +185,9 @@ impl Proxy {
         if let Some(llama) = &self.site.llamas[index] {
             return local::answer(llama, chat, Version::HTTP_11, observation).await;
         }
+        if let Some(counter) = self.site.tokens.of(index) {
+            observation.count_with(counter.clone(), chat.body());
+        }
         let backend = &self.site.backends[index];
         headers::to_mirror(&mut headers, backend.key.as_ref());
         let alias = upstream_model.as_deref().filter(|alias| chat.model.as_deref() != Some(alias));
