@@ -25,7 +25,7 @@ const MOST_TEXTS: usize = 512;
 pub trait Counter: Send + Sync {
     /// Takes an exchange that is over, to call [`Uncounted::counted`] on another thread. Gives it back where there is no
     /// room for it.
-    fn take(&self, uncounted: Uncounted) -> Result<(), Uncounted>;
+    fn take(&self, uncounted: Box<Uncounted>) -> Result<(), Box<Uncounted>>;
 }
 
 /// What the observation of one exchange needs to have its tokens counted.
@@ -109,7 +109,7 @@ impl Uncounted {
         let had_output = exchange.token_events > 0 || text.as_ref().is_some_and(|text| text.bytes > 0);
         let reply = text.filter(|text| usage.output.is_none() && text.bytes > 0);
         let request = counting.request.filter(|_| usage.input.is_none() && had_output);
-        let uncounted = Self { exchange, series, meter, reply, request };
+        let uncounted = Box::new(Self { exchange, series, meter, reply, request });
         if uncounted.size() == 0 {
             return;
         }
@@ -175,16 +175,18 @@ mod tests {
     use crate::transport::ConnectPhases;
 
     /// Does with an exchange what a test says.
-    struct Fake(fn(Uncounted) -> Result<(), Uncounted>);
+    struct Fake(Take);
+
+    type Take = fn(Box<Uncounted>) -> Result<(), Box<Uncounted>>;
 
     impl Counter for Fake {
-        fn take(&self, uncounted: Uncounted) -> Result<(), Uncounted> {
+        fn take(&self, uncounted: Box<Uncounted>) -> Result<(), Box<Uncounted>> {
             (self.0)(uncounted)
         }
     }
 
     /// A stream of two token events without usage, handed to `take`, as it was told.
-    fn told(take: fn(Uncounted) -> Result<(), Uncounted>) -> Exchange {
+    fn told(take: Take) -> Exchange {
         let told: Arc<Mutex<Vec<Exchange>>> = Arc::default();
         let keep = told.clone();
         let listener = Box::new(move |exchange: &Exchange| keep.lock().unwrap().push(exchange.clone()));

@@ -146,13 +146,13 @@ impl Reader {
     fn encoded(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline) -> Held {
         let Some(mut decoder) = self.decoder.take() else { return Held::default() };
         let mut held = Held::default();
-        let decoded = decoder.feed(bytes, &mut |piece| {
+        let fed = decoder.feed(bytes, &mut |piece| {
             held.add(match &mut self.mode {
                 Mode::Events(events) => events.feed(piece, stamp, timeline, &mut self.heard),
                 _ => self.plain(&Bytes::copy_from_slice(piece), stamp, timeline),
             });
         });
-        if decoded.is_err() {
+        if fed.is_err() {
             timeline.anomalies.add(Anomaly::ContentEncoding);
             timeline.lost();
             self.heard.lose_text();

@@ -110,7 +110,7 @@ struct Queue {
 }
 
 struct Job {
-    uncounted: Uncounted,
+    uncounted: Box<Uncounted>,
     tokenizer: Arc<Tokenizer>,
     bytes: usize,
 }
@@ -122,7 +122,7 @@ struct ByTokenizer {
 }
 
 impl Counter for ByTokenizer {
-    fn take(&self, uncounted: Uncounted) -> Result<(), Uncounted> {
+    fn take(&self, uncounted: Box<Uncounted>) -> Result<(), Box<Uncounted>> {
         let bytes = uncounted.size();
         // Under the lock, so that two do not both take the last room.
         let send = lock(&self.queue.send);

@@ -4,7 +4,7 @@
 //! * All that the bytes fed so far decode to is out when [`Decoder::feed`] returns, however they are cut: what an encoder
 //!   has flushed is seen with the read that brought it.
 //! * Memory is bounded by the codings' windows: 16 MiB for brotli, 8 MiB for zstd, 32 KiB for the others, each.
-//! * Work is bounded by what was fed: who makes more of it than [`MOST_RATIO`] says is not followed.
+//! * Work is bounded by what was fed: who makes more of it than 1,100 times as much is not followed.
 
 mod brotli;
 mod deflate;

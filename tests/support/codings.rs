@@ -31,16 +31,16 @@ fn once(coding: &str, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let out = Shared::default();
     let mut encoder = encoder(coding, out.clone());
     let (last, flushed) = parts.split_last().expect("a part");
-    let mut encoded = Vec::new();
+    let mut done = Vec::new();
     for part in flushed {
         encoder.write_all(part).expect("encoded");
         encoder.flush().expect("flushed");
-        encoded.push(out.0.take());
+        done.push(out.0.take());
     }
     encoder.write_all(last).expect("encoded");
     drop(encoder);
-    encoded.push(out.0.take());
-    encoded
+    done.push(out.0.take());
+    done
 }
 
 /// An encoder that ends its stream when it is dropped.

@@ -121,7 +121,9 @@ fn the_books_balance_while_tokens_are_counted() {
             client.send(chat("ttft_ms=0,itl_ms=1,tokens=100000", BODY));
             client.until(b"data: ").expect("an event");
         }
-        asking.into_iter().for_each(|asking| asking.join().expect("no panic"));
+        for asking in asking {
+            asking.join().expect("no panic");
+        }
         let told = proxy.finished((CLIENTS + 1) * EACH);
         let left = told.iter().filter(|exchange| exchange.outcome.label() == "client_cancel").count();
         assert_eq!((left, told.len() - left), (EACH, CLIENTS * EACH));

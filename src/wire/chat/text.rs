@@ -162,7 +162,9 @@ impl Taken<'_> {
 mod tests {
     use super::*;
 
-    fn taken(of: fn(&[u8], &mut dyn FnMut(Place, &str)) -> bool, data: &str) -> (Vec<String>, bool) {
+    type Take = fn(&[u8], &mut dyn FnMut(Place, &str)) -> bool;
+
+    fn taken(of: Take, data: &str) -> (Vec<String>, bool) {
         let mut found = Vec::new();
         let all =
             of(data.as_bytes(), &mut |place, text| found.push(format!("{} {:?} {text}", place.choice, place.part)));

@@ -78,14 +78,13 @@ impl Gzip {
             }
             At::Header { read: 3, .. } if byte & RESERVED != 0 => return Err(Undecodable::Damaged),
             At::Header { read: 3, .. } => At::Header { read: 4, flags: byte },
-            At::Header { read: 9.., flags } => self.fields(flags),
+            At::Header { read: 9.., flags } | At::Extra { left: ..=1, flags } => self.fields(flags),
             At::Header { read, flags } => At::Header { read: read + 1, flags },
             At::ExtraLength { low: None, flags } => At::ExtraLength { low: Some(byte), flags },
             At::ExtraLength { low: Some(low), flags } => match u16::from_le_bytes([low, byte]) {
                 0 => self.fields(flags),
                 left => At::Extra { left, flags },
             },
-            At::Extra { left: ..=1, flags } => self.fields(flags),
             At::Extra { left, flags } => At::Extra { left: left - 1, flags },
             At::Text { flags } if byte == 0 => self.fields(flags),
             At::Text { flags } => At::Text { flags },

@@ -22,13 +22,13 @@ fn decoder(codings: &str) -> Decoder {
 /// What a decoder makes of these reads: what each became, and whether that is whole.
 fn decode<'a>(codings: &str, reads: impl IntoIterator<Item = &'a [u8]>) -> Result<(Vec<Vec<u8>>, bool), Undecodable> {
     let mut decoder = decoder(codings);
-    let mut decoded = Vec::new();
+    let mut became = Vec::new();
     for read in reads {
         let mut out = Vec::new();
         decoder.feed(read, &mut |piece| out.extend_from_slice(piece))?;
-        decoded.push(out);
+        became.push(out);
     }
-    Ok((decoded, decoder.is_whole()))
+    Ok((became, decoder.is_whole()))
 }
 
 fn whole(codings: &str, bytes: &[u8]) -> Result<Vec<u8>, Undecodable> {
@@ -209,12 +209,12 @@ proptest! {
             bytes[at] = byte;
         }
         let mut decoder = decoder(NAMES[coding]);
-        let mut decoded = 0;
+        let mut became = 0;
         for read in bytes.chunks(read) {
-            if decoder.feed(read, &mut |piece| decoded += piece.len()).is_err() {
+            if decoder.feed(read, &mut |piece| became += piece.len()).is_err() {
                 break;
             }
         }
-        prop_assert!(decoded as u64 <= super::ALLOWANCE + super::MOST_RATIO * bytes.len() as u64);
+        prop_assert!(became as u64 <= super::ALLOWANCE + super::MOST_RATIO * bytes.len() as u64);
     }
 }
