@@ -39,6 +39,7 @@ fn line(exchange: &Exchange, format: Format) -> String {
     line.ms("ttft_upstream_ms", marks.ttft_upstream());
     line.ms("tpot_ms", exchange.tpot());
     line.number("prompt_tokens", exchange.prompt_tokens());
+    line.text("prompt_source", exchange.prompt().map(|(_, source)| source.label()));
     line.number("output_tokens", exchange.output.map(|output| output.count));
     line.text("source", exchange.output.map(|output| output.source.label()));
     line.flag("reused", exchange.reused);

@@ -74,6 +74,7 @@ fn neither_log_nor_metrics_hold_a_word_of_it() {
     conn.end_stream();
     client.reply();
     let line = crate::support::eventually("it is logged", || serve.access_log().pop());
+    assert_eq!(line["prompt_source"], "tokenizer");
     assert_eq!(
         (&line["source"], &line["output_tokens"], &line["prompt_tokens"]),
         (&json!("tokenizer"), &json!(2), &json!(2))

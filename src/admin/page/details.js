@@ -44,7 +44,7 @@ export function drawDetails() {
   const shared = [...(row.kinds ?? "")].filter((kind) => kind === "A" || kind === "R").length;
   const events = [reasoning && `${reasoning} reasoning`, shared && `${shared} shared a read`, row.ticks_lost && `${row.ticks_lost} not drawn`, item.stalls.length && `${item.stalls.length} stalls`];
   facts("details-rest", [
-    fact("Prompt tokens", "prompt_tokens"),
+    ["Prompt tokens", row.prompt_tokens == null ? null : whole.format(row.prompt_tokens), row.prompt_tokens == null ? WHY_ABSENT.prompt_tokens : `source:\u00a0${row.prompt_source}`],
     ["Output tokens", row.output_tokens == null ? null : whole.format(row.output_tokens), row.output_tokens == null ? WHY_ABSENT.output_tokens : `source:\u00a0${row.source}`],
     ["Token events", String(row.token_events), events.filter(Boolean).join(", ")],
     fact("Choices", "choices"), fact("Status", "status"),

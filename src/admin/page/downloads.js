@@ -5,7 +5,7 @@ import { PHASES } from "./strips.js";
 import { $ } from "./text.js";
 
 const SCALARS = ["seq", "started", "started_ms", "backend", "model", "model_served", "operation", "stream", "outcome", "status", "tag", "reused",
-  "duration_ms", "ttft_ms", "ttft_upstream_ms", "ttfa_ms", "tpot_ms", "tgs", "stall_ms", "prompt_tokens", "output_tokens", "source",
+  "duration_ms", "ttft_ms", "ttft_upstream_ms", "ttfa_ms", "tpot_ms", "tgs", "stall_ms", "prompt_tokens", "prompt_source", "output_tokens", "source",
   "token_events", "choices", "ticks_lost"];
 
 function csv(rows) {

@@ -5,7 +5,7 @@ export const WHY_ABSENT = {
   tpot_ms: "under two output tokens, number unknown, or several choices",
   tgs: "output tokens unknown, or several choices",
   stall_ms: "fewer than two token events, or one could not be read",
-  prompt_tokens: "not reported", output_tokens: "not reported and not counted", source: "no output tokens",
+  prompt_tokens: "not reported and not counted", output_tokens: "not reported and not counted", source: "no output tokens",
   backend: "not routed", model: "the request named none", model_served: "the reply named none",
   status: "no response head", tag: "no x-streamgauge-tag header", reused: "no upstream connection", choices: "none seen",
   stream: "not known",
