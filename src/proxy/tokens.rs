@@ -1,4 +1,4 @@
-//! Counting tokens by a backend's tokenizer, on one thread beside the traffic.
+//! Counting tokens by a backend's tokenizer, on one thread beside the traffic and of low priority.
 //!
 //! Invariants: nobody who serves waits for a count; what the queue has no room for is told uncounted. Texts are dropped
 //! when they are counted.
@@ -15,6 +15,7 @@ use tokenizers::Tokenizer;
 use super::BackendError;
 use crate::config::{Backend, BackendKind};
 use crate::measure::{Counter, Uncounted};
+use crate::niceness::yield_to_proxy;
 
 /// The most exchanges that wait.
 const MOST_WAITING: usize = 256;
@@ -66,7 +67,10 @@ impl Tokens {
             counters.push(Some(counter));
         }
         let bytes = queue.bytes.clone();
-        let work = move || count_all(&receive, &bytes);
+        let work = move || {
+            yield_to_proxy();
+            count_all(&receive, &bytes);
+        };
         let thread =
             if read.is_empty() { None } else { Some(thread::Builder::new().name("tokens".to_owned()).spawn(work)?) };
         Ok(Self { counters, queue, thread: Mutex::new(thread) })
