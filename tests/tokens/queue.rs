@@ -10,7 +10,7 @@ use streamgauge::measure::{Exchange, Listener};
 use super::{TokenizerFile, output};
 use crate::support::client::{Client, PATIENCE, chat};
 use crate::support::metrics::Scrape;
-use crate::support::stage::{Proxy, one_backend, sim};
+use crate::support::stage::{Proxy, SERVER, backend, one_backend, sim};
 
 /// What may wait, besides the one being counted.
 const MOST_WAITING: usize = 256;
@@ -133,4 +133,20 @@ fn the_books_balance_while_tokens_are_counted() {
     });
     let scrape = proxy.idle_scrape();
     assert_eq!(scrape.outcome("ok"), (CLIENTS * EACH) as f64);
+}
+
+#[test]
+fn a_mirrored_reply_is_counted_by_the_mirrors_tokenizer() {
+    let (sims, file) = ([sim(), sim()], TokenizerFile::new());
+    let [ours, mirror] = &sims;
+    let backends = backend("a", ours.addr(), "") + &backend("b", mirror.addr(), &file.key());
+    let route = "[[route]]\nmodel = \"*\"\nbackend = \"a\"\nmirror = { backend = \"b\", share = 1.0 }\n";
+    let proxy = Proxy::start(&format!("{SERVER}{backends}{route}"));
+    ask(&mut proxy.client(), 1);
+    let told = proxy.finished(2);
+    let of = |backend: &str| {
+        let exchange = told.iter().find(|exchange| exchange.backend.as_deref() == Some(backend)).expect("told");
+        (output(exchange).map(|(_, source)| source), exchange.prompt_tokens())
+    };
+    assert_eq!((of("a"), of("b+mirror")), ((Some("events"), None), (Some("tokenizer"), Some(2))));
 }
