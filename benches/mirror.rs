@@ -36,6 +36,15 @@ const KINDS: [&str; 5] = ["none", "answering", "gone", "silent", "flooding"];
 /// The one whose requests are not waited for: it never answers.
 const SILENT: &str = "silent";
 
+/// What is shown of a leg.
+const COLUMNS: [(&str, fn(&Leg) -> f64); 5] = [
+    ("TTFT p50", |leg| percentile(&leg.ttft, 0.5)),
+    ("ITL p50", |leg| percentile(&leg.itl, 0.5)),
+    ("added, first token p50", |leg| percentile(&leg.added_first, 0.5)),
+    ("added p90", |leg| percentile(&leg.added, 0.9)),
+    ("added, the worst", |leg| percentile(&leg.added, 1.0)),
+];
+
 fn main() {
     let rounds = std::env::args().find_map(|argument| argument.strip_prefix("--rounds=")?.parse().ok()).unwrap_or(20);
     let upstream =
@@ -54,23 +63,15 @@ fn main() {
         }
     }
     println!("{STREAMS} streams of {TOKENS} events, {rounds} rounds; µs without → with a mirror (ratio), medians");
-    println!(
-        "{:<10} {:>32} {:>32} {:>32} {:>32}",
-        "mirror", "TTFT p50", "ITL p50", "added, first token p50", "added p90"
-    );
+    println!("{:<10} {}", "mirror", COLUMNS.map(|(title, _)| format!("{title:>28}")).join(" "));
     for (kind, pairs) in KINDS.iter().zip(&pairs) {
-        let shown = |quantity: fn(&Leg) -> f64| {
+        let shown = COLUMNS.map(|(_, quantity)| {
             let [without, with] = [0, 1].map(|side| median(pairs.iter().map(|pair| quantity(&pair[side]))));
             let ratio = median(pairs.iter().map(|[without, with]| quantity(with) / quantity(without)));
-            format!("{without:>9.0} → {with:>9.0} ({ratio:.3})")
-        };
-        println!(
-            "{kind:<10} {:>32} {:>32} {:>32} {:>32}",
-            shown(|leg| percentile(&leg.ttft, 0.5)),
-            shown(|leg| percentile(&leg.itl, 0.5)),
-            shown(|leg| percentile(&leg.added_first, 0.5)),
-            shown(|leg| percentile(&leg.added, 0.9)),
-        );
+            let cell = format!("{without:.0} → {with:.0} ({ratio:.2})");
+            format!("{cell:>28}")
+        });
+        println!("{kind:<10} {}", shown.join(" "));
     }
     let scrape = Scrape::of(serve.admin);
     scrape.assert_balanced();
@@ -112,6 +113,8 @@ fn flooding() -> SocketAddr {
 }
 
 fn flood(mut connection: TcpStream) {
+    // What it holds must be read before the next leg begins.
+    socket2::SockRef::from(&connection).set_send_buffer_size(64 << 10).expect("a smaller buffer");
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let comments = format!(": {}\n\n", "x".repeat(1_000)).repeat(64);
     if connection.read(&mut [0; 4096]).is_err() || connection.write_all(head.as_bytes()).is_err() {

@@ -35,8 +35,11 @@ const MOST: usize = 32;
 const MOST_KIB: usize = 64 << 10;
 /// How long a reply may go on. No client is there to tire of it.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The most of a reply that is read, in bytes.
-const MOST_OF_REPLY: usize = 64 << 20;
+/// How fast a reply is read, in bytes per second, after [`BURST`]: several thousand events, which no model makes, so that
+/// what floods costs next to nothing and what does not is measured as it comes.
+const RATE: f64 = (1_u32 << 20) as f64;
+/// How much of a reply is read as fast as it comes, counted by the time that takes at [`RATE`].
+const BURST: Duration = Duration::from_secs(1);
 
 /// Where the threads that serve leave what is to be sent a second time.
 pub(super) struct Mirrors {
@@ -202,12 +205,28 @@ impl Proxy {
 }
 
 async fn throw_away<B: Body<Data = Bytes> + Unpin>(mut body: B) {
-    let mut left = MOST_OF_REPLY;
+    let mut pace = Pace::default();
     while let Some(Ok(frame)) = body.frame().await {
-        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
-            Some(less) => left = less,
-            None => return,
+        let wait = pace.after(frame.data_ref().map_or(0, Bytes::len), Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
         }
+    }
+}
+
+/// Says how long to wait after each part of a reply so that it is read no faster than [`RATE`].
+#[derive(Default)]
+struct Pace {
+    /// When what was read would have come at that rate. `None` before the first part.
+    due: Option<Instant>,
+}
+
+impl Pace {
+    fn after(&mut self, bytes: usize, now: Instant) -> Duration {
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let due = self.due.map_or(earliest, |due| due.max(earliest)) + Duration::from_secs_f64(bytes as f64 / RATE);
+        self.due = Some(due);
+        due.saturating_duration_since(now)
     }
 }
 
@@ -248,5 +267,50 @@ impl Mirroring {
         while let Ok(job) = self.jobs.try_recv() {
             self.proxy.site.mirrors.dropped(job.again.backend);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Setup;
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted() {
+        let meter = Meter::new(Setup::default(), Vec::new());
+        let mirrors = Mirrors::new(vec![None, Some(label("b")), Some(label("c"))], &meter);
+        let dropped = |label: &str| {
+            let line = format!("streamgauge_mirror_dropped_total{{backend=\"{label}\"}} ");
+            meter.render().lines().find_map(|text| text.strip_prefix(&line)?.parse::<u32>().ok())
+        };
+        assert_eq!((dropped("b+mirror"), dropped("c+mirror"), dropped("a+mirror")), (Some(0), Some(0), None));
+
+        // By size, all mirrors together.
+        let large = mirrors.room(1, 40 << 20);
+        assert!(large.is_some() && mirrors.room(2, 40 << 20).is_none() && mirrors.room(2, 20 << 20).is_some());
+        assert_eq!((dropped("b+mirror"), dropped("c+mirror")), (Some(0), Some(1)));
+        drop(large);
+        assert!(mirrors.room(2, 60 << 20).is_some(), "an exchange that is over gives its room back");
+        assert!(mirrors.room(2, usize::MAX).is_none() && mirrors.room(2, 65 << 20).is_none());
+
+        // By number, each mirror by itself.
+        let all: Vec<_> = (0..MOST).map(|_| mirrors.room(1, 100)).collect();
+        assert!(all.iter().all(Option::is_some) && mirrors.room(1, 100).is_none() && mirrors.room(2, 100).is_some());
+        assert_eq!((dropped("b+mirror"), dropped("c+mirror")), (Some(1), Some(3)));
+    }
+
+    #[test]
+    fn a_reply_is_read_no_faster_than_the_rate_after_its_burst() {
+        const MIB: usize = 1 << 20;
+        let start = Instant::now() + BURST;
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        assert_eq!(pace.after(MIB, at(0)), Duration::ZERO, "the burst");
+        assert_eq!(pace.after(MIB / 4, at(0)), Duration::from_millis(250));
+        assert_eq!(pace.after(MIB / 4, at(250)), Duration::from_millis(250), "in step");
+        assert_eq!(pace.after(0, at(400)), Duration::from_millis(100));
+        assert_eq!(pace.after(MIB / 2, at(1000)), Duration::ZERO, "silence gives back the burst");
+        assert_eq!(pace.after(MIB, at(9000)), Duration::ZERO, "and no more than that");
+        assert_eq!(pace.after(MIB, at(9000)), Duration::from_secs(1));
     }
 }
