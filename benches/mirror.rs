@@ -36,8 +36,11 @@ const KINDS: [&str; 5] = ["none", "answering", "gone", "silent", "flooding"];
 /// The one whose requests are not waited for: it never answers.
 const SILENT: &str = "silent";
 
+/// One number of a leg.
+type Quantity = fn(&Leg) -> f64;
+
 /// What is shown of a leg.
-const COLUMNS: [(&str, fn(&Leg) -> f64); 5] = [
+const COLUMNS: [(&str, Quantity); 5] = [
     ("TTFT p50", |leg| percentile(&leg.ttft, 0.5)),
     ("ITL p50", |leg| percentile(&leg.itl, 0.5)),
     ("added, first token p50", |leg| percentile(&leg.added_first, 0.5)),
