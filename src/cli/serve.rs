@@ -143,7 +143,6 @@ fn in_background<T: Send + 'static>(
 fn without_effect(openai: &OpenAi) -> impl Iterator<Item = &'static str> {
     [
         ("include_usage", openai.include_usage),
-        ("http2", openai.http2),
         ("measure_non_stream", openai.measure_non_stream),
     ]
     .into_iter()

@@ -78,9 +78,14 @@ impl Refusal {
                 | Cause::Connect(_)
                 | Cause::Proxy { .. }
                 | Cause::Tls(_)
+                | Cause::NotHttp2(_)
                 | Cause::ConnectTimeout { .. } => Outcome::ConnectError,
                 Cause::HeadTimeout(_) => Outcome::Timeout,
-                Cause::NoHead(_) | Cause::Closed(_) | Cause::Protocol(_) | Cause::RequestBody(_) => Outcome::Reset,
+                Cause::NoHead(_)
+                | Cause::Closed(_)
+                | Cause::StreamReset(_)
+                | Cause::Protocol(_)
+                | Cause::RequestBody(_) => Outcome::Reset,
             },
             Self::Models { .. } => Outcome::Upstream5xx,
             Self::Llama { refused: Refused::Down(_) | Refused::Broken(_), .. } => Outcome::Internal,
@@ -318,8 +323,8 @@ fn upstream_code(cause: &Cause) -> &'static str {
         Cause::Tls(_) => "upstream_tls",
         Cause::ConnectTimeout { .. } => "upstream_connect_timeout",
         Cause::HeadTimeout(_) => "upstream_timeout",
-        Cause::Closed(_) => "upstream_closed",
-        Cause::NoHead(_) | Cause::Protocol(_) => "upstream_protocol",
+        Cause::Closed(_) | Cause::StreamReset(_) => "upstream_closed",
+        Cause::NotHttp2(_) | Cause::NoHead(_) | Cause::Protocol(_) => "upstream_protocol",
         Cause::RequestBody(_) => "incomplete_request",
     }
 }
@@ -331,7 +336,10 @@ fn next_step(cause: &Cause) -> &'static str {
         Cause::Proxy { fault, .. } => next_step_for_proxy(fault),
         Cause::Tls(_) => "check that base_url names the certificate's host; for a CA of your own set ca_file",
         Cause::HeadTimeout(_) => "try again, or raise head_timeout_ms",
-        Cause::Closed(_) => "the request may have been acted on, so it was not repeated; try again",
+        Cause::Closed(_) | Cause::StreamReset(_) => {
+            "the request may have been acted on, so it was not repeated; try again"
+        }
+        Cause::NotHttp2(_) => "remove http2 = true, or check base_url",
         Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
         Cause::RequestBody(_) => "send it whole",
     }

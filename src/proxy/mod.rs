@@ -240,7 +240,8 @@ fn answer_preflight(request: Request<Incoming>, origin: HeaderValue, observation
 /// Passes an upstream's reply on and tells the observation what to expect of it.
 fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observation: &mut Observation) -> Answer {
     let Reply { mut head, body, phases, reused, sent, head_at } = reply;
-    let framing_unknown = headers::is_close_delimited(&head.headers);
+    // HTTP/2 ends streams by itself.
+    let framing_unknown = head.version != Version::HTTP_2 && headers::is_close_delimited(&head.headers);
     headers::to_client(&mut head.headers);
     let unframed = http10 && !head.headers.contains_key(CONTENT_LENGTH);
     let identity = unframed || head.headers.contains_key(CONTENT_LENGTH);

@@ -1,1 +1,410 @@
-//! HTTP/2 to the upstream.
+//! HTTP/2 to the upstream: many streams on one connection, each measured as if it were alone.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use streamgauge::backend::sim::{SimConfig, text};
+use streamgauge::measure::Exchange;
+
+use crate::server::{Plan, Seen, Server, Setup};
+use crate::support::client::{Client, Ended, Reply};
+use crate::support::eventually;
+use crate::support::stage::{Proxy, SERVER, TO_UP, one_backend, spawn};
+use crate::support::tls::Certificate;
+use crate::support::upstream::Upstream;
+use crate::{STREAM, WHOLE, assert_told, chat};
+
+const QUICK: Plan = Plan { ttft: 1, itl: 1, tokens: 3, size: 1, head: 0, end: 0 };
+
+fn before(server: &Server, more: &str) -> Proxy {
+    Proxy::start(&one_backend(server.addr, &format!("http2 = true\n{more}")))
+}
+
+/// A certificate whose server offers these protocols.
+fn offering(protocols: &[&[u8]]) -> (Certificate, Arc<rustls::ServerConfig>) {
+    let certificate = Certificate::new();
+    let mut server = (*certificate.server).clone();
+    server.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    (certificate, server.into())
+}
+
+fn secure(port: u16, certificate: &Certificate, more: &str) -> String {
+    let ca = certificate.file.display().to_string();
+    format!(
+        "{SERVER}[backend.up]\nbase_url = \"https://localhost:{port}\"\nca_file = {ca:?}\nhttp2 = true\n{more}{TO_UP}"
+    )
+}
+
+fn request(name: &str, plan: Plan, body: &str) -> String {
+    chat(&[("x-name", name), ("x-plan", &plan.header()), ("x-streamgauge-tag", name)], body)
+}
+
+fn ask(proxy: &Proxy, name: &str, plan: Plan) -> Reply {
+    proxy.client().ask(request(name, plan, STREAM))
+}
+
+/// A stream of which one event has come: its client, the reply so far, and what the server saw of it.
+fn begun(proxy: &Proxy, server: &Server, name: &str, plan: Plan) -> (Client, Reply, Seen) {
+    let mut client = proxy.client();
+    client.send(request(name, plan, STREAM));
+    let mut head = client.head();
+    assert!(head.status == 200 && client.chunk(&mut head.body).expect("an event"));
+    (client, head, server.named(name).expect("its request was read"))
+}
+
+fn assert_whole(reply: &Reply, plan: Plan) {
+    assert_eq!((reply.status, reply.ended), (200, Ended::Complete));
+    assert!(reply.body == plan.bytes().as_bytes(), "{} bytes", reply.body.len());
+}
+
+fn tagged<'a>(finished: &'a [Exchange], name: &str) -> &'a Exchange {
+    finished.iter().find(|exchange| exchange.tag.as_deref() == Some(name)).expect("an exchange of this name")
+}
+
+/// Asks for `count` streams of different timing at once, and holds each one's marks against the server's instants.
+fn streams_are_exact(proxy: &Proxy, server: &Server, count: usize) {
+    let plan = |number: usize| Plan { ttft: 300 + number as u64 * 3, itl: 40, tokens: 6, size: 1, head: 0, end: 0 };
+    // Some requests are larger than what a server takes without being asked to wait (64 KiB).
+    let body = |number: usize| {
+        let padding = "x".repeat(if number.is_multiple_of(10) { 200_000 } else { number * 10 });
+        STREAM.replace("one two three", &padding)
+    };
+    thread::scope(|scope| {
+        for number in 0..count {
+            scope.spawn(move || {
+                let reply = proxy.client().ask(request(&number.to_string(), plan(number), &body(number)));
+                assert_whole(&reply, plan(number));
+            });
+        }
+    });
+    let finished = proxy.finished(count);
+    let (mut ttft_errors, mut decode_errors) = (Vec::new(), Vec::new());
+    let relative = |measured: Duration, truth: Duration| measured.abs_diff(truth).as_secs_f64() / truth.as_secs_f64();
+    for number in 0..count {
+        let (name, seen) = (number.to_string(), server.named(&number.to_string()).expect("seen"));
+        assert!(seen.body == body(number), "{name}");
+        let exchange = tagged(&finished, &name);
+        assert_eq!((exchange.outcome.label(), exchange.token_events), ("ok", 6));
+        let marks = &exchange.marks;
+        let (first, last) = (marks.first_token.expect("a token"), marks.last_token.expect("a token"));
+        assert!(first >= seen.tokens[0] && last >= seen.tokens[5], "{name}: marked before it was sent");
+        assert!(marks.head.expect("a head") <= first);
+        ttft_errors.push(relative(marks.ttft_upstream().expect("a TTFT"), seen.tokens[0] - seen.read));
+        decode_errors.push(relative(last - first, seen.tokens[5] - seen.tokens[0]));
+    }
+    for (what, mut errors) in [("TTFT", ttft_errors), ("decode", decode_errors)] {
+        errors.sort_by(f64::total_cmp);
+        // A busy machine makes some late, on either side.
+        assert!(errors[count / 4] < 0.2, "{what} is off by these parts of itself: {errors:?}");
+    }
+    assert_eq!(proxy.idle_scrape().outcome("ok"), count as f64);
+}
+
+#[test]
+fn a_hundred_streams_share_one_connection_and_each_is_exact() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    streams_are_exact(&proxy, &server, 100);
+    assert_eq!(server.opened(), 1, "opened once, though all came at the same time");
+    let finished = proxy.finished(100);
+    let first: Vec<_> = finished.iter().filter(|exchange| exchange.reused == Some(false)).collect();
+    let phases = first[0].connect;
+    assert!(first.len() == 1 && phases.connect.is_some() && phases.dns.is_none() && phases.tls.is_none());
+    assert_whole(&ask(&proxy, "more", QUICK), QUICK);
+    assert_eq!((server.opened(), proxy.finished(101)[100].reused), (1, Some(true)));
+}
+
+#[test]
+fn over_tls_the_protocol_is_agreed_on_and_streams_are_exact() {
+    let (certificate, tls) = offering(&[b"h2", b"http/1.1"]);
+    let server = Server::start(Setup { tls: Some(tls), ..Setup::default() });
+    let proxy = Proxy::start(&secure(server.addr.port(), &certificate, ""));
+    streams_are_exact(&proxy, &server, 40);
+    assert_eq!(server.opened(), 1);
+    let opener = proxy.finished(40).into_iter().find(|exchange| exchange.reused == Some(false)).expect("one opened it");
+    assert!(opener.connect.tls.is_some(), "{:?}", opener.connect);
+}
+
+#[test]
+fn a_request_is_named_as_http_2_wants_it() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let sent = [
+        ("x-plan", "tokens=1"),
+        ("connection", "x-mine"),
+        ("x-mine", "1"),
+        ("te", "trailers, deflate"),
+        ("keep-alive", "timeout=5"),
+        ("authorization", "Bearer mine"),
+    ];
+    assert_eq!(proxy.client().ask(chat(&sent, WHOLE)).status, 200);
+    let seen = server.seen().remove(0);
+    assert_eq!(seen.uri.to_string(), format!("http://{}/v1/chat/completions", server.addr));
+    for gone in ["host", "connection", "x-mine", "te", "keep-alive", "transfer-encoding"] {
+        assert_eq!(seen.headers.get(gone), None, "{gone}");
+    }
+    assert_eq!(seen.headers["authorization"], "Bearer mine");
+    assert_eq!(seen.body, WHOLE.as_bytes());
+    assert_eq!(seen.headers["content-length"], WHOLE.len().to_string());
+}
+
+#[test]
+fn other_streams_do_not_move_the_instant_a_request_was_sent() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let late = Plan { head: 400, ttft: 401, ..QUICK };
+    let mut client = proxy.client();
+    client.send(request("late", late, STREAM));
+    eventually("its request is read", || server.named("late"));
+    // These are written between its request and its head.
+    let after = Instant::now();
+    for number in 0..20 {
+        assert_whole(&ask(&proxy, &number.to_string(), QUICK), QUICK);
+    }
+    assert_whole(&client.reply(), late);
+    let finished = proxy.finished(21);
+    let marks = &tagged(&finished, "late").marks;
+    assert!(marks.sent.expect("it was sent") < after);
+    for number in 0..20 {
+        let marks = &tagged(&finished, &number.to_string()).marks;
+        assert!(marks.sent.expect("it was sent") > after && marks.first_token > marks.sent);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_no_other_stream_up() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let flood = Plan { ttft: 0, itl: 0, tokens: 500, size: 60_000, head: 0, end: 0 };
+    let (mut slow, head, _) = begun(&proxy, &server, "slow", flood);
+    for number in 0..20 {
+        assert_whole(&ask(&proxy, &number.to_string(), QUICK), QUICK);
+    }
+    let handed_over = server.named("slow").expect("seen").tokens.len();
+    assert!(handed_over < 500, "30 MB were taken from the server");
+    assert_whole(&slow.rest(head), flood);
+    assert_eq!(server.opened(), 1);
+}
+
+#[test]
+fn a_stream_that_is_reset_takes_no_other_with_it() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let long = Plan { ttft: 10, itl: 20, tokens: 30, size: 1, head: 0, end: 0 };
+    let others: Vec<_> = (0..4).map(|number| begun(&proxy, &server, &number.to_string(), long)).collect();
+    let reply = ask(&proxy, "reset", Plan { end: 1, ..QUICK });
+    assert_eq!((reply.status, reply.ended), (200, Ended::Fin));
+    assert_eq!(reply.body, QUICK.event().repeat(3).as_bytes());
+    let reply = ask(&proxy, "reset early", Plan { end: 3, ..QUICK });
+    let says = ["upstream \"up\"", "it reset the stream without an answer: ", "internal error", "not repeated"];
+    assert_told(&reply, 502, "upstream_closed", &says);
+    for (mut client, head, _) in others {
+        assert_whole(&client.rest(head), long);
+    }
+    for exchange in &proxy.finished(6) {
+        let reset = exchange.tag.as_deref().expect("a tag").starts_with("reset");
+        assert_eq!(exchange.outcome.label(), if reset { "reset" } else { "ok" });
+    }
+    assert_eq!(server.seen().len(), 6, "nothing is asked twice");
+    assert_eq!(server.opened(), 1);
+}
+
+#[test]
+fn a_connection_that_takes_no_more_is_replaced_and_its_streams_end_in_order() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let long = Plan { ttft: 10, itl: 30, tokens: 20, size: 1, head: 0, end: 0 };
+    let (mut client, head, seen) = begun(&proxy, &server, "before", long);
+    server.go_away();
+    // Those that meet the old connection just before its end is read are on it still.
+    let anew = eventually("a new connection is opened", || {
+        assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+        server.seen().iter().find(|after| after.connection != seen.connection).cloned()
+    });
+    assert_eq!((anew.connection, server.opened()), (2, 2));
+    assert_whole(&client.rest(head), long);
+    assert!(proxy.idle_scrape().outcome("ok") >= 2.0);
+}
+
+#[test]
+fn a_connection_that_ended_while_it_was_idle_fails_no_request() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    for round in 0..20 {
+        assert_whole(&ask(&proxy, &round.to_string(), QUICK), QUICK);
+        if round % 2 == 0 {
+            server.cut();
+        } else {
+            server.go_away();
+        }
+        // The end is on its way; when it is read is up to chance.
+        thread::sleep(Duration::from_millis(round));
+    }
+    assert_eq!(proxy.idle_scrape().outcome("ok"), 20.0);
+}
+
+#[test]
+fn a_connection_cut_off_ends_every_stream_on_it_and_the_next_request_opens_another() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let silent = Plan { end: 2, ..QUICK };
+    let streams: Vec<_> = (0..3).map(|number| begun(&proxy, &server, &number.to_string(), silent)).collect();
+    server.cut();
+    for (mut client, head, _) in streams {
+        assert_eq!(client.rest(head).ended, Ended::Fin);
+    }
+    assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+    let outcomes: Vec<_> = proxy.finished(4).iter().map(|exchange| exchange.outcome.label()).collect();
+    assert_eq!((outcomes, server.opened()), (vec!["truncated", "truncated", "truncated", "ok"], 2));
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_stream_alone() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let silent = Plan { end: 2, ..QUICK };
+    let (client, _, _) = begun(&proxy, &server, "left", silent);
+    drop(client);
+    eventually("its stream is reset", || server.named("left").filter(|seen| seen.over));
+    // Before the head, too.
+    let mut client = proxy.client();
+    client.send(request("early", Plan { head: 3_600_000, ..QUICK }, STREAM));
+    eventually("its request is read", || server.named("early"));
+    drop(client);
+    eventually("its stream is reset", || server.named("early").filter(|seen| seen.over));
+    assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+    assert_eq!(server.opened(), 1);
+    let scrape = proxy.idle_scrape();
+    assert_eq!((scrape.outcome("client_cancel"), scrape.outcome("client_cancel_before_token")), (1.0, 1.0));
+}
+
+#[test]
+fn silence_is_each_streams_own() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "idle_timeout_ms = 300\nhead_timeout_ms = 60_000");
+    let busy = Plan { ttft: 1, itl: 20, tokens: 60, size: 1, head: 0, end: 0 };
+    let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
+    let reply = ask(&proxy, "silent", Plan { end: 2, ..QUICK });
+    assert_eq!(reply.ended, Ended::Fin);
+    assert_whole(&client.rest(head), busy);
+    let finished = proxy.finished(2);
+    assert_eq!(tagged(&finished, "silent").outcome.label(), "timeout");
+    assert_eq!(tagged(&finished, "busy").outcome.label(), "ok");
+}
+
+#[test]
+fn a_head_that_does_not_come_is_late_whatever_else_is_written() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "head_timeout_ms = 300");
+    let busy = Plan { ttft: 1, itl: 20, tokens: 60, size: 1, head: 0, end: 0 };
+    let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
+    let reply = ask(&proxy, "late", Plan { head: 3_600_000, ..QUICK });
+    assert_told(&reply, 504, "upstream_timeout", &["did not answer within 300 ms"]);
+    assert_whole(&client.rest(head), busy);
+    assert_eq!(tagged(&proxy.finished(2), "late").outcome.label(), "timeout");
+}
+
+#[test]
+fn more_streams_than_a_server_takes_go_to_another_connection() {
+    let server = Server::start(Setup { most_streams: Some(4), ..Setup::default() });
+    let proxy = before(&server, "");
+    let silent = Plan { end: 2, ..QUICK };
+    let streams: Vec<_> = (0..10).map(|number| begun(&proxy, &server, &number.to_string(), silent)).collect();
+    assert_eq!(server.opened(), 3);
+    drop(streams);
+    eventually("all are reset", || server.seen().iter().all(|seen| seen.over).then_some(()));
+    eventually("all are counted", || (proxy.scrape().outcome("client_cancel") == 10.0).then_some(()));
+    assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+    assert_eq!(server.opened(), 3);
+}
+
+#[test]
+fn a_server_that_chooses_http_1_1_is_spoken_to_so() {
+    for protocols in [&[&b"http/1.1"[..]][..], &[]] {
+        let (certificate, tls) = offering(protocols);
+        let sim = spawn(SimConfig { tls: Some(tls), ..SimConfig::default() });
+        let proxy = Proxy::start(&secure(sim.addr().port(), &certificate, ""));
+        let plan = [("x-sim", "ttft_ms=100,itl_ms=5,tokens=5")];
+        thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| {
+                    let reply = proxy.client().ask(chat(&plan, STREAM));
+                    assert_eq!((reply.status, reply.ended, reply.text(0, "content")), (200, Ended::Complete, text(5)));
+                });
+            }
+        });
+        assert_eq!(sim.counts().opened, 10, "a connection for each");
+        assert_eq!(proxy.client().ask(chat(&[("x-sim", "ttft_ms=1")], WHOLE)).status, 200);
+        assert_eq!((sim.counts().opened, proxy.finished(11)[10].reused), (10, Some(true)));
+        let received = sim.received().remove(0).request;
+        assert_eq!(received.target, "/v1/chat/completions");
+        assert_eq!(received.header("host"), Some(&*format!("localhost:{}", sim.addr().port())));
+    }
+}
+
+#[test]
+fn an_upstream_of_another_protocol_is_told_apart() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::start(&one_backend(upstream.addr(), "http2 = true"));
+    for (answer, says) in [
+        ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "it answers in another protocol"),
+        ("", "it closed the connection without a word"),
+    ] {
+        let mut client = proxy.client();
+        client.send(chat(&[], WHOLE));
+        let mut conn = upstream.accept();
+        conn.send(answer);
+        let closed = conn.close();
+        let says = ["upstream \"up\"", "it does not speak HTTP/2", says, "remove http2 = true"];
+        assert_told(&client.reply(), 502, "upstream_protocol", &says);
+        drop(closed);
+    }
+    assert_eq!(proxy.outcome(2), "connect_error");
+
+    // Nothing was sent that could have been acted on.
+    let proxy = Proxy::start(&one_backend(upstream.addr(), "http2 = true\nconnect_timeout_ms = 200"));
+    let says = ["its first word of HTTP/2 took longer than 200 ms"];
+    assert_told(&proxy.client().ask(chat(&[], WHOLE)), 502, "upstream_connect_timeout", &says);
+}
+
+#[test]
+fn those_who_wait_for_a_connection_that_fails_fail_with_it() {
+    let silent = Upstream::bind();
+    let (certificate, _) = offering(&[]);
+    let proxy = Proxy::start(&secure(silent.addr().port(), &certificate, "connect_timeout_ms = 400\n"));
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let reply = proxy.client().ask(chat(&[], WHOLE));
+                let says = ["the TLS handshake took longer than 400 ms"];
+                assert_told(&reply, 502, "upstream_connect_timeout", &says);
+            });
+        }
+    });
+    assert!(began.elapsed() < Duration::from_millis(400) * 10, "each tried for itself");
+    assert_eq!(proxy.idle_scrape().outcome("connect_error"), 20.0);
+}
+
+#[test]
+fn an_upload_is_passed_through_and_its_break_is_a_break() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let head = "POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1\r\nx-plan: tokens=1\r\nx-name: up\r\n";
+    let body = "x".repeat(1_000_000);
+    let mut client = proxy.client();
+    client.send(format!("{head}content-length: {}\r\n\r\n", body.len()));
+    for piece in body.as_bytes().chunks(250_000) {
+        client.send(piece);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(client.reply().status, 200);
+    assert!(server.named("up").expect("seen").body == body);
+
+    let mut client = proxy.client();
+    client.send(format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n"));
+    assert_told(&client.reply(), 400, "incomplete_request", &["the client's request body broke off"]);
+    assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+    assert_eq!(server.opened(), 1);
+}

@@ -1,11 +1,14 @@
 //! The proxy's own way to its upstreams: through proxies, to one of several addresses, and by HTTP/2.
 
+#![allow(clippy::float_cmp)] // what is compared are counts: whole numbers in Prometheus' f64
+
 #[path = "../support/mod.rs"]
 mod support;
 
 mod addresses;
 mod http2;
 mod proxies;
+mod server;
 mod tinyproxy;
 
 use support::client::Reply;

@@ -1,4 +1,4 @@
-//! The reply's body: hyper's body with the connection that feeds it, polled together.
+//! A reply's body on a connection of its own: hyper's body with the connection that feeds it, polled together.
 //!
 //! Invariant: the connection goes back to the pool only when the body has ended; dropped earlier, it is closed at once.
 
@@ -15,11 +15,11 @@ use tokio::time::Sleep;
 use super::failure::Broken;
 use super::link::Link;
 use super::pool::Pool;
-use crate::clock::{ReadStamp, Stamped};
+use crate::clock::ReadStamp;
 use crate::transport::Io;
 
-/// An upstream's reply body. Frames are yielded as they were read.
-pub struct ReplyBody {
+/// See above. Frames are yielded as they were read.
+pub(super) struct LinkBody {
     incoming: Incoming,
     /// `None` once the connection has gone back to the pool.
     link: Option<Box<Link>>,
@@ -33,7 +33,7 @@ pub struct ReplyBody {
     whole: bool,
 }
 
-impl ReplyBody {
+impl LinkBody {
     pub(super) fn new(incoming: Incoming, link: Box<Link>, pool: Pool, idle_timeout: Duration) -> Self {
         let io = link.io().clone();
         let alarm = Box::pin(tokio::time::sleep(idle_timeout));
@@ -59,6 +59,11 @@ impl ReplyBody {
         Poll::Pending
     }
 
+    /// The read that brought the last byte of the last frame.
+    pub(super) fn stamp(&self) -> Option<ReadStamp> {
+        self.io.last_read()
+    }
+
     fn give_back(&mut self) {
         if let Some(link) = self.link.take() {
             self.pool.put(link, Instant::now());
@@ -66,7 +71,7 @@ impl ReplyBody {
     }
 }
 
-impl Body for ReplyBody {
+impl Body for LinkBody {
     type Data = Bytes;
     type Error = Broken;
 
@@ -106,13 +111,7 @@ impl Body for ReplyBody {
     }
 }
 
-impl Stamped for ReplyBody {
-    fn stamp(&self) -> Option<ReadStamp> {
-        self.io.last_read()
-    }
-}
-
-impl Drop for ReplyBody {
+impl Drop for LinkBody {
     fn drop(&mut self) {
         // hyper's server drops a body of known length at its last byte, and any after its trailers, without asking for
         // the end.

@@ -33,10 +33,8 @@ impl Connector {
     pub(super) fn new(config: &OpenAi) -> Result<Self, SetupError> {
         let BaseUrl { tls, host, port, .. } = &config.base_url;
         let proxy = config.proxy.clone();
-        let tunnel = (proxy.is_some() && *tls).then(|| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        });
+        let tunnel = (proxy.is_some() && (*tls || config.http2))
+            .then(|| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") });
         let tls = tls.then(|| tls::client(host, config)).transpose()?;
         let (host, port) = proxy.as_ref().map_or((host, *port), |proxy| (&proxy.host, proxy.port));
         Ok(Self { host: host.clone(), port, proxy, tunnel, tls, timeout: config.connect_timeout })
@@ -67,6 +65,11 @@ impl Connector {
             Ok(opened) => opened,
             Err(_) => Err(self.late(step)),
         }
+    }
+
+    /// Waits for a server's first words, as long as for the whole way to it.
+    pub(super) async fn greet<T>(&self, greeting: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
+        self.within(Step::Greeting, greeting).await
     }
 
     /// Does one step alone, in the time that all of them have.
@@ -141,6 +144,8 @@ pub(super) enum Step {
     Dns,
     Connect,
     Tls,
+    /// The first words of HTTP/2.
+    Greeting,
 }
 
 impl Step {
@@ -149,6 +154,7 @@ impl Step {
             Self::Dns => "looking up its name",
             Self::Connect => "connecting",
             Self::Tls => "the TLS handshake",
+            Self::Greeting => "its first word of HTTP/2",
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use super::failure::again;
 use crate::transport::keep_alive;
 
 /// The time an address has before the next is tried beside it (RFC 8305, section 5: Connection Attempt Delay).
@@ -40,6 +41,13 @@ impl fmt::Display for Unreachable {
             0 => Ok(()),
             more => write!(f, ", and {more} more"),
         }
+    }
+}
+
+impl Unreachable {
+    /// The same, once more.
+    pub(super) fn again(&self) -> Self {
+        Self { tried: self.tried.iter().map(|(address, error)| (*address, again(error))).collect() }
     }
 }
 
@@ -192,7 +200,7 @@ mod tests {
         let mut schedule = Schedule::new(&order, now);
         assert_eq!((schedule.take(now), schedule.take(now)), (Some(order[0]), None));
         let later = now + HEAD_START;
-        assert_eq!((schedule.due(), schedule.take(later - Duration::from_millis(1))), (Some(later), None));
+        assert_eq!((schedule.due(), schedule.take(now + HEAD_START / 2)), (Some(later), None));
         assert_eq!((schedule.take(later), schedule.take(later)), (Some(order[1]), None));
         schedule.failed(later);
         assert_eq!((schedule.due(), schedule.take(later)), (Some(later), Some(order[2])));
@@ -215,12 +223,13 @@ mod tests {
             let held = alive.clone();
             let place = order.iter().position(|known| *known == address).unwrap();
             async move {
-                let _held = held;
                 match place {
-                    0 => std::future::pending().await,
-                    1 => Err(refused()),
-                    _ => Ok(address),
+                    0 => std::future::pending::<()>().await,
+                    1 => return Err(refused()),
+                    _ => {}
                 }
+                drop(held);
+                Ok(address)
             }
         };
         let began = Instant::now();

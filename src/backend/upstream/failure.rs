@@ -62,6 +62,12 @@ pub enum Cause {
     /// The connection ended before a reply head.
     #[error("it closed the connection without an answer: {0}")]
     Closed(#[source] hyper::Error),
+    /// It reset the request's stream on a connection that lives on.
+    #[error("it reset the stream without an answer: {}", innermost(.0))]
+    StreamReset(#[source] hyper::Error),
+    /// It does not speak HTTP/2.
+    #[error("it does not speak HTTP/2: {0}")]
+    NotHttp2(&'static str),
     /// What came was not an HTTP/1.1 reply.
     #[error("its answer is not valid HTTP: {0}")]
     Protocol(#[source] hyper::Error),
@@ -96,12 +102,51 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// The same, for another request that waited for the same connection. `None` for what befalls one request only.
+    pub(super) fn for_another(&self) -> Option<Self> {
+        Some(match self {
+            Self::Dns(error) => Self::Dns(again(error)),
+            Self::Connect(error) => Self::Connect(error.again()),
+            Self::Proxy { proxy, fault } => Self::Proxy { proxy: proxy.clone(), fault: fault.again() },
+            Self::Tls(error) => Self::Tls(again(error)),
+            Self::ConnectTimeout { step, after } => Self::ConnectTimeout { step, after: *after },
+            Self::NotHttp2(what) => Self::NotHttp2(what),
+            Self::HeadTimeout(_)
+            | Self::NoHead(_)
+            | Self::Closed(_)
+            | Self::StreamReset(_)
+            | Self::Protocol(_)
+            | Self::RequestBody(_) => {
+                return None;
+            }
+        })
+    }
+}
+
+/// The same error once more: its kind and its words.
+pub(super) fn again(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
 impl Broken {
     pub(super) fn from_hyper(error: hyper::Error) -> Self {
         let early_end =
             error.is_incomplete_message() || error.is_closed() || io_kind(&error) == Some(io::ErrorKind::UnexpectedEof);
         if early_end { Self::Truncated } else { Self::Reset(error) }
     }
+}
+
+/// The error at the end of the chain, which says why.
+fn innermost(error: &hyper::Error) -> &dyn StdError {
+    let mut innermost: &dyn StdError = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

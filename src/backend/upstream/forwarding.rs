@@ -2,39 +2,32 @@
 
 use hyper::header::{HeaderValue, PROXY_AUTHORIZATION};
 use hyper::http::response::Parts;
-use hyper::http::uri::{Authority, InvalidUri, Scheme};
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Request, StatusCode};
 
 use super::failure::Cause;
 use super::tunnel::ProxyFault;
 use crate::config::Proxy;
 
-/// How requests are made ready for the proxy.
+/// The proxy, as requests need to know it.
 #[derive(Clone)]
 pub(super) struct Forwarding {
     proxy: Proxy,
-    authority: Authority,
     authorization: Option<HeaderValue>,
 }
 
 impl Forwarding {
-    /// To the upstream at `authority`, by way of `proxy`.
-    pub(super) fn new(proxy: &Proxy, authority: &str) -> Result<Self, InvalidUri> {
+    pub(super) fn new(proxy: &Proxy) -> Self {
         let authorization = proxy.authorization.as_ref().map(|secret| {
             let mut value = HeaderValue::from_str(secret.expose())
                 .unwrap_or_else(|_| unreachable!("the configuration refuses what is not header-safe"));
             value.set_sensitive(true);
             value
         });
-        Ok(Self { proxy: proxy.clone(), authority: authority.parse()?, authorization })
+        Self { proxy: proxy.clone(), authorization }
     }
 
-    /// Gives the request the absolute form that proxies want (RFC 9112, section 3.2.2), and our credentials for it.
-    pub(super) fn address<B>(&self, request: &mut Request<B>) {
-        let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.scheme = Some(Scheme::HTTP);
-        parts.authority = Some(self.authority.clone());
-        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("the request has a path"));
+    /// Adds our credentials for the proxy.
+    pub(super) fn authorize<B>(&self, request: &mut Request<B>) {
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
         }

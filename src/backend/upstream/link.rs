@@ -62,6 +62,13 @@ pub(super) struct Lost {
     pub(super) sent: Option<Instant>,
 }
 
+impl Lost {
+    /// There was no connection to write it to.
+    pub(super) fn before(cause: Cause) -> Self {
+        Self { cause, unsent: None, sent: None }
+    }
+}
+
 impl Link {
     /// Speaks HTTP/1.1 on a fresh stream. Nothing is sent yet.
     pub(super) async fn new(stream: Stream, now: Instant) -> Result<Self, Cause> {

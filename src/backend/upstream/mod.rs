@@ -1,14 +1,15 @@
-//! An OpenAI-compatible API over HTTP/1.1, plain or TLS.
+//! An OpenAI-compatible API over HTTP/1.1, or HTTP/2 where that is asked for, plain or TLS, through a proxy or not.
 //!
-//! One [`Upstream`] belongs to one thread, with a pool of its own: a stream never crosses threads.
+//! One [`Upstream`] belongs to one thread, with connections of its own: a stream never crosses threads. Over HTTP/1.1 a
+//! connection carries one request at a time and is polled by its reply's body (`link`, `body`, `pool`); over HTTP/2 all
+//! requests share one, which has a task of its own (`http2`).
 //!
-//! Invariant: a request is written at most once. A second attempt happens only when the first connection, taken from
-//! the pool, was found dead before any byte of the request left.
+//! Invariant: a request is written at most once. A second attempt happens only when the first connection, used before,
+//! was found dead before any byte of the request left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, http};
 
 mod body;
@@ -17,27 +18,34 @@ mod dial;
 mod failure;
 mod forwarding;
 mod gate;
+mod http2;
 mod link;
 mod pool;
 mod probe;
+mod reply_body;
 mod stream;
+mod target;
 mod tls;
 mod tunnel;
 
-pub use body::ReplyBody;
 pub use dial::Unreachable;
 pub use failure::{Broken, Cause, Failure};
 pub use link::RequestBody;
 pub use probe::{Probe, TlsSeen};
+pub use reply_body::ReplyBody;
 pub use tls::SetupError;
 pub use tunnel::ProxyFault;
 
 use crate::config::OpenAi;
 use crate::transport::ConnectPhases;
+use body::LinkBody;
 use connector::Connector;
 use forwarding::Forwarding;
+use http2::{Session, Sessions, StreamBody, Way};
 use link::{Answered, Link, Lost};
 use pool::Pool;
+use stream::Stream;
+use target::Target;
 
 /// A reply whose head has been read.
 pub struct Reply {
@@ -58,10 +66,12 @@ pub struct Reply {
 /// One upstream, as one thread sees it.
 pub struct Upstream {
     connector: Arc<Connector>,
-    host: HeaderValue,
+    target: Target,
     /// `None` where requests go to the upstream itself, or through a tunnel.
     forwarding: Option<Forwarding>,
     pool: Pool,
+    /// Connections of HTTP/2. `None` where it is not wanted.
+    sessions: Option<Sessions>,
     head_timeout: Duration,
     idle_timeout: Duration,
 }
@@ -72,15 +82,13 @@ impl Upstream {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(config: &OpenAi) -> Result<Self, SetupError> {
-        let authority = config.base_url.authority();
-        let unusable = || SetupError::ServerName { host: authority.clone() };
         let connector = Arc::new(Connector::new(config)?);
-        let forwarding = connector.forwarder().map(|proxy| Forwarding::new(proxy, &authority)).transpose();
         Ok(Self {
-            host: HeaderValue::from_str(&authority).map_err(|_| unusable())?,
-            forwarding: forwarding.map_err(|_| unusable())?,
+            target: Target::new(&config.base_url)?,
+            forwarding: connector.forwarder().map(Forwarding::new),
             connector,
             pool: Pool::default(),
+            sessions: config.http2.then(Sessions::default),
             head_timeout: config.head_timeout,
             idle_timeout: config.idle_timeout,
         })
@@ -91,9 +99,10 @@ impl Upstream {
     pub fn for_another_thread(&self) -> Self {
         Self {
             connector: self.connector.clone(),
-            host: self.host.clone(),
+            target: self.target.clone(),
             forwarding: self.forwarding.clone(),
             pool: Pool::default(),
+            sessions: self.sessions.as_ref().map(|_| Sessions::default()),
             head_timeout: self.head_timeout,
             idle_timeout: self.idle_timeout,
         }
@@ -101,52 +110,118 @@ impl Upstream {
 
     /// Sends `request` (an origin-form URI, headers complete but for `Host`) and waits for the reply's head.
     ///
-    /// Dropping the future closes the connection.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Reply, Failure> {
-        request.headers_mut().insert(HOST, self.host.clone());
-        if let Some(forwarding) = &self.forwarding {
-            forwarding.address(&mut request);
-        }
+    /// Dropping the future closes the connection, or resets the stream where others share it.
+    pub async fn send(&self, request: Request<RequestBody>) -> Result<Reply, Failure> {
         let mut phases = ConnectPhases::default();
-        if let Some(link) = self.pool.take(Instant::now()) {
-            match self.exchange(link, request, phases, true).await {
-                Err(Lost { unsent: Some(returned), .. }) => request = *returned,
-                answered => return answered.map_err(|lost| Failure { cause: lost.cause, phases, sent: lost.sent }),
-            }
-        }
-        let link = match self.connector.connect(&mut phases).await {
-            Ok(stream) => Link::new(stream, Instant::now()).await.map(Box::new),
-            Err(cause) => Err(cause),
+        let answered = match &self.sessions {
+            Some(sessions) => self.send_shared(sessions, request, &mut phases).await,
+            None => self.send_alone(request, &mut phases).await,
         };
-        let link = link.map_err(|cause| Failure { cause, phases, sent: None })?;
-        let answered = self.exchange(link, request, phases, false).await;
         answered.map_err(|lost| Failure { cause: lost.cause, phases, sent: lost.sent })
     }
 
     /// Closes idle connections that are too old or that the upstream has closed. To be called now and then.
     pub fn sweep(&self) {
-        self.pool.sweep(Instant::now());
+        let now = Instant::now();
+        self.pool.sweep(now);
+        if let Some(sessions) = &self.sessions {
+            sessions.sweep(now);
+        }
     }
 
     /// How many connections wait for a request.
     pub fn idle_connections(&self) -> usize {
-        self.pool.idle()
+        self.pool.idle() + self.sessions.as_ref().map_or(0, Sessions::idle)
+    }
+
+    /// On a connection of its own: one from the pool, or a new one.
+    async fn send_alone(&self, mut request: Request<RequestBody>, phases: &mut ConnectPhases) -> Result<Reply, Lost> {
+        if let Some(link) = self.pool.take(Instant::now()) {
+            match self.exchange(link, request, *phases, true).await {
+                Err(Lost { unsent: Some(returned), .. }) => request = *returned,
+                answered => return answered,
+            }
+        }
+        let stream = self.connector.connect(phases).await.map_err(Lost::before)?;
+        self.exchange_first(stream, request, *phases).await
+    }
+
+    /// On a connection that others share, where the upstream speaks HTTP/2; else as [`Self::send_alone`] does.
+    async fn send_shared(
+        &self,
+        sessions: &Sessions,
+        mut request: Request<RequestBody>,
+        phases: &mut ConnectPhases,
+    ) -> Result<Reply, Lost> {
+        for again in [true, false] {
+            if sessions.chose_http1()
+                && let Some(link) = self.pool.take(Instant::now())
+            {
+                match self.exchange(link, request, *phases, true).await {
+                    Err(Lost { unsent: Some(returned), .. }) if again => request = *returned,
+                    answered => return answered,
+                }
+                continue;
+            }
+            match sessions.way(&self.connector, phases).await.map_err(Lost::before)? {
+                Way::Shared { session, reused } => {
+                    match self.exchange_shared(&session, request, *phases, reused).await {
+                        Err(Lost { unsent: Some(returned), .. }) if again && reused => request = *returned,
+                        answered => return answered,
+                    }
+                }
+                Way::Own(stream) => return self.exchange_first(stream, request, *phases).await,
+            }
+        }
+        unreachable!("the second attempt returns")
+    }
+
+    /// The first exchange of a fresh connection.
+    async fn exchange_first(
+        &self,
+        stream: Stream,
+        request: Request<RequestBody>,
+        phases: ConnectPhases,
+    ) -> Result<Reply, Lost> {
+        let link = Link::new(stream, Instant::now()).await.map_err(Lost::before)?;
+        self.exchange(Box::new(link), request, phases, false).await
     }
 
     async fn exchange(
         &self,
         mut link: Box<Link>,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         phases: ConnectPhases,
         reused: bool,
     ) -> Result<Reply, Lost> {
+        match &self.forwarding {
+            None => self.target.origin_form(&mut request),
+            Some(forwarding) => {
+                self.target.absolute_form(&mut request);
+                forwarding.authorize(&mut request);
+            }
+        }
         let Answered { response, sent } = link.exchange(request, self.head_timeout).await?;
         let (head, incoming) = response.into_parts();
         if let Some(cause) = self.forwarding.as_ref().and_then(|forwarding| forwarding.refusal(&head)) {
             return Err(Lost { cause, unsent: None, sent });
         }
         let head_at = link.io().last_read().map_or_else(Instant::now, |stamp| stamp.at);
-        let body = ReplyBody::new(incoming, link, self.pool.clone(), self.idle_timeout);
+        let body = LinkBody::new(incoming, link, self.pool.clone(), self.idle_timeout).into();
+        Ok(Reply { head, body, phases, reused, sent, head_at })
+    }
+
+    async fn exchange_shared(
+        &self,
+        session: &Session,
+        mut request: Request<RequestBody>,
+        phases: ConnectPhases,
+        reused: bool,
+    ) -> Result<Reply, Lost> {
+        self.target.http2(&mut request);
+        let http2::Answered { response, sent, head_at, place } = session.exchange(request, self.head_timeout).await?;
+        let (head, incoming) = response.into_parts();
+        let body = StreamBody::new(incoming, place, head_at, self.idle_timeout).into();
         Ok(Reply { head, body, phases, reused, sent, head_at })
     }
 }

@@ -22,6 +22,22 @@ impl Stream {
         self.transport().io()
     }
 
+    /// Whether bytes it has accepted have not reached the socket: TLS keeps what that does not take.
+    pub(super) fn holds_back(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.get_ref().1.wants_write(),
+        }
+    }
+
+    /// Whether both sides have agreed on HTTP/2 (ALPN). `None` where nothing was agreed on, without TLS.
+    pub(super) fn agreed_on_http2(&self) -> Option<bool> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(tls) => Some(tls.get_ref().1.alpn_protocol() == Some(b"h2")),
+        }
+    }
+
     pub(super) fn transport(&self) -> &Transport<TcpStream> {
         match self {
             Self::Plain(transport) => transport,

@@ -75,6 +75,7 @@ pub(super) fn client(host: &str, config: &OpenAi) -> Result<(TlsConnector, Serve
         .unwrap_or_else(|_| unreachable!("ring supports TLS 1.2 and 1.3"))
         .with_root_certificates(roots)
         .with_no_client_auth();
-    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let http1 = b"http/1.1".to_vec();
+    client.alpn_protocols = if config.http2 { vec![b"h2".to_vec(), http1] } else { vec![http1] };
     Ok((TlsConnector::from(Arc::new(client)), name))
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::dial::Unreachable;
+use super::failure::again;
 
 /// The largest head of an answer to `CONNECT`, in bytes.
 const MOST_HEAD: usize = 16 << 10;
@@ -47,6 +48,18 @@ pub enum ProxyFault {
 }
 
 impl ProxyFault {
+    /// The same, once more.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::Dns(error) => Self::Dns(again(error)),
+            Self::Connect(error) => Self::Connect(error.again()),
+            Self::Refused { status, reason } => Self::Refused { status: *status, reason: reason.clone() },
+            Self::Closed(error) => Self::Closed(again(error)),
+            Self::Answer(what) => Self::Answer(what),
+            Self::Timeout { step, after } => Self::Timeout { step, after: *after },
+        }
+    }
+
     /// A refusal, with a reason phrase as the proxy sent it.
     pub(super) fn refused(status: u16, reason: &str) -> Self {
         let printable = reason.chars().filter(|c| matches!(c, ' '..='~')).take(MOST_REASON);
@@ -167,7 +180,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\n", "it closed the connection without an answer: unexpected end of file"),
             ("", "it closed the connection without an answer: unexpected end of file"),
         ] {
-            assert_eq!(answered(answer.as_bytes()).await.0, Err(expected.to_owned()), "{:.40}", answer);
+            assert_eq!(answered(answer.as_bytes()).await.0, Err(expected.to_owned()), "{answer:.40}");
         }
     }
 }
