@@ -141,12 +141,9 @@ fn in_background<T: Send + 'static>(
 
 /// Keys that are set and that nothing acts on yet.
 fn without_effect(openai: &OpenAi) -> impl Iterator<Item = &'static str> {
-    [
-        ("include_usage", openai.include_usage),
-        ("measure_non_stream", openai.measure_non_stream),
-    ]
-    .into_iter()
-    .filter_map(|(key, set)| set.then_some(key))
+    [("include_usage", openai.include_usage), ("measure_non_stream", openai.measure_non_stream)]
+        .into_iter()
+        .filter_map(|(key, set)| set.then_some(key))
 }
 
 /// The signals that ask a process to stop, caught from now on.

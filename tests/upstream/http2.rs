@@ -211,6 +211,15 @@ fn a_stream_that_is_reset_takes_no_other_with_it() {
 }
 
 #[test]
+fn a_stream_that_ends_in_order_without_a_finish_ends_so_towards_the_client() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "");
+    let reply = ask(&proxy, "half", Plan { end: 4, ..QUICK });
+    assert_eq!((reply.ended, reply.body), (Ended::Complete, QUICK.event().repeat(3).into_bytes()));
+    assert_eq!(proxy.outcome(1), "truncated");
+}
+
+#[test]
 fn a_connection_that_takes_no_more_is_replaced_and_its_streams_end_in_order() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "");
@@ -279,30 +288,36 @@ fn a_client_that_leaves_ends_its_stream_alone() {
     assert_eq!((scrape.outcome("client_cancel"), scrape.outcome("client_cancel_before_token")), (1.0, 1.0));
 }
 
+/// Checks that a stream timed out while the stream `busy` ran, which ended well.
+fn timed_out_beside(proxy: &Proxy, name: &str) {
+    let finished = proxy.finished(2);
+    let (late, busy) = (tagged(&finished, name), tagged(&finished, "busy"));
+    assert_eq!((late.outcome.label(), busy.outcome.label()), ("timeout", "ok"));
+    assert!(late.marks.end < busy.marks.end, "it was waited for until nothing else moved");
+}
+
 #[test]
 fn silence_is_each_streams_own() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "idle_timeout_ms = 300\nhead_timeout_ms = 60_000");
-    let busy = Plan { ttft: 1, itl: 20, tokens: 60, size: 1, head: 0, end: 0 };
+    let busy = Plan { ttft: 1, itl: 20, tokens: 100, size: 1, head: 0, end: 0 };
     let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
     let reply = ask(&proxy, "silent", Plan { end: 2, ..QUICK });
     assert_eq!(reply.ended, Ended::Fin);
     assert_whole(&client.rest(head), busy);
-    let finished = proxy.finished(2);
-    assert_eq!(tagged(&finished, "silent").outcome.label(), "timeout");
-    assert_eq!(tagged(&finished, "busy").outcome.label(), "ok");
+    timed_out_beside(&proxy, "silent");
 }
 
 #[test]
 fn a_head_that_does_not_come_is_late_whatever_else_is_written() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "head_timeout_ms = 300");
-    let busy = Plan { ttft: 1, itl: 20, tokens: 60, size: 1, head: 0, end: 0 };
+    let busy = Plan { ttft: 1, itl: 20, tokens: 100, size: 1, head: 0, end: 0 };
     let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
     let reply = ask(&proxy, "late", Plan { head: 3_600_000, ..QUICK });
     assert_told(&reply, 504, "upstream_timeout", &["did not answer within 300 ms"]);
     assert_whole(&client.rest(head), busy);
-    assert_eq!(tagged(&proxy.finished(2), "late").outcome.label(), "timeout");
+    timed_out_beside(&proxy, "late");
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub(crate) struct Plan {
     pub(crate) size: u64,
     /// From the request's last byte to the reply's head, in milliseconds.
     pub(crate) head: u64,
-    /// 0: in order. 1: by a reset. 2: never, in silence. 3: by a reset before the head.
+    /// 0: in order. 1: by a reset. 2: never, in silence. 3: by a reset before the head. 4: in order, but
+    /// without finish reason and `[DONE]`.
     pub(crate) end: u64,
 }
 
@@ -274,6 +275,7 @@ impl Body for Emit {
         if self.sent > self.plan.tokens {
             return match self.plan.end {
                 0 => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(END.as_bytes()))))),
+                4 => Poll::Ready(None),
                 1 => Poll::Ready(Some(Err(io::Error::other("as planned")))),
                 _ => {
                     self.sent -= 1;

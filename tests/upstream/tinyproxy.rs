@@ -8,6 +8,7 @@ use streamgauge::backend::sim::{Kind, LogSink, SimConfig, SimHandle, text};
 use streamgauge::clock::monotonic_ns;
 use tempfile::TempDir;
 
+use crate::server::{Plan, Server, Setup};
 use crate::support::client::{Ended, PATIENCE};
 use crate::support::eventually;
 use crate::support::process::Killed;
@@ -118,6 +119,33 @@ fn streams_of_plain_http_are_handed_to_the_proxy_and_stay_exact() {
     let direct = Proxy::in_environment(&[("http_proxy", &tinyproxy.url()), ("no_proxy", "127.0.0.0/8")], &config);
     assert_eq!(direct.client().ask(chat(&[], WHOLE)).status, 200);
     assert!(!vias(&sim.received().last().expect("a request").request));
+}
+
+#[test]
+fn http_2_passes_a_tunnel_with_tls_and_without() {
+    let tinyproxy = Tinyproxy::start("");
+    let certificate = Certificate::new();
+    let mut tls = (*certificate.server).clone();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let plan = Plan { ttft: 50, itl: 5, tokens: 5, size: 1, head: 0, end: 0 };
+    for tls in [Some(tls.into()), None] {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let server = Server::start(Setup { tls, ..Setup::default() });
+        let (port, ca) = (server.addr.port(), certificate.file.display().to_string());
+        let up = format!("base_url = \"{scheme}://localhost:{port}\"\nca_file = {ca:?}\nhttp2 = true\n");
+        let proxy =
+            Proxy::in_environment(&[("all_proxy", &tinyproxy.url())], &format!("{SERVER}[backend.up]\n{up}{TO_UP}"));
+        std::thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| {
+                    let reply = proxy.client().ask(chat(&[("x-plan", &plan.header())], STREAM));
+                    assert!(reply.status == 200 && reply.body == plan.bytes().into_bytes(), "{scheme}");
+                });
+            }
+        });
+        assert_eq!(server.opened(), 1, "{scheme}");
+        assert!(proxy.finished(10).iter().all(|exchange| exchange.connect.dns.is_none()));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::dial::{Unreachable, dial};
 use super::failure::Cause;
 use super::stream::Stream;
 use super::tls::{self, SetupError};
-use super::tunnel::{self, ProxyFault};
+use super::tunnel::{self, First, ProxyFault};
 use crate::config::{BaseUrl, OpenAi, Proxy};
 use crate::transport::{ConnectPhases, Transport};
 
@@ -106,9 +106,14 @@ impl Connector {
         let mut transport = Transport::tcp(socket);
         if let (Some(proxy), Some(target)) = (&self.proxy, &self.tunnel) {
             let authorization = proxy.authorization.as_ref().map(crate::config::Secret::expose);
-            tunnel::open(&mut transport, target, authorization)
-                .await
-                .map_err(|fault| Cause::Proxy { proxy: Box::new(proxy.clone()), fault })?;
+            tunnel::open(
+                &mut transport,
+                target,
+                authorization,
+                if self.tls.is_some() { First::We } else { First::Either },
+            )
+            .await
+            .map_err(|fault| Cause::Proxy { proxy: Box::new(proxy.clone()), fault })?;
         }
         Ok((transport, address))
     }

@@ -114,7 +114,8 @@ impl Upstream {
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Reply, Failure> {
         let mut phases = ConnectPhases::default();
         let answered = match &self.sessions {
-            Some(sessions) => self.send_shared(sessions, request, &mut phases).await,
+            // Every request holds room for what it may have to do; the rare and the large is kept elsewhere.
+            Some(sessions) => Box::pin(self.send_shared(sessions, request, &mut phases)).await,
             None => self.send_alone(request, &mut phases).await,
         };
         answered.map_err(|lost| Failure { cause: lost.cause, phases, sent: lost.sent })
@@ -142,7 +143,7 @@ impl Upstream {
                 answered => return answered,
             }
         }
-        let stream = self.connector.connect(phases).await.map_err(Lost::before)?;
+        let stream = Box::pin(self.connector.connect(phases)).await.map_err(Lost::before)?;
         self.exchange_first(stream, request, *phases).await
     }
 
@@ -183,7 +184,7 @@ impl Upstream {
         request: Request<RequestBody>,
         phases: ConnectPhases,
     ) -> Result<Reply, Lost> {
-        let link = Link::new(stream, Instant::now()).await.map_err(Lost::before)?;
+        let link = Box::pin(Link::new(stream, Instant::now())).await.map_err(Lost::before)?;
         self.exchange(Box::new(link), request, phases, false).await
     }
 

@@ -47,6 +47,15 @@ pub enum ProxyFault {
     },
 }
 
+/// Who may speak first in a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// We alone, as in TLS.
+    We,
+    /// Either side, as in HTTP/2 without TLS.
+    Either,
+}
+
 impl ProxyFault {
     /// The same, once more.
     pub(super) fn again(&self) -> Self {
@@ -68,11 +77,14 @@ impl ProxyFault {
 }
 
 /// Asks the proxy at the other end of `stream` for a tunnel to `target`, `host:port`. After it the stream is the
-/// target's: the proxy has sent nothing of its own beyond the head.
+/// target's, and nothing of what that sent was read.
+///
+/// `first` says who speaks first in the tunnel.
 pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     target: &str,
     authorization: Option<&str>,
+    first: First,
 ) -> Result<(), ProxyFault> {
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
     if let Some(authorization) = authorization {
@@ -86,11 +98,16 @@ pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
         if head.len() >= MOST_HEAD {
             return Err(ProxyFault::Answer("its head is larger than 16 KiB"));
         }
-        let left = (MOST_HEAD - head.len()) as u64;
-        if (&mut *stream).take(left).read_buf(&mut head).await.map_err(ProxyFault::Closed)? == 0 {
+        let most = match first {
+            First::We => MOST_HEAD - head.len(),
+            // What follows the head is not ours to read.
+            First::Either => 1,
+        };
+        if (&mut *stream).take(most as u64).read_buf(&mut head).await.map_err(ProxyFault::Closed)? == 0 {
             return Err(ProxyFault::Closed(io::ErrorKind::UnexpectedEof.into()));
         }
-        if let Some(told) = read(&head) {
+        let whole = first == First::We || head.ends_with(b"\n");
+        if let Some(told) = whole.then(|| read(&head)).flatten() {
             return told;
         }
     }
@@ -107,7 +124,7 @@ fn read(head: &[u8]) -> Option<Result<(), ProxyFault>> {
         Err(_) => return Some(Err(ProxyFault::Answer("it is not HTTP"))),
     };
     Some(match answer.code.unwrap_or(0) {
-        // Whoever is behind the tunnel speaks only when spoken to: this would be the proxy's own, or somebody's trick.
+        // Whoever speaks TLS behind the tunnel does so when spoken to: this would be the proxy's own, or somebody's trick.
         200..=299 if head.len() > length => Err(ProxyFault::Answer("bytes follow its head")),
         200..=299 => Ok(()),
         status => Err(ProxyFault::refused(status, answer.reason.unwrap_or(""))),
@@ -138,7 +155,7 @@ mod tests {
                 String::from_utf8(asked).unwrap()
             };
             let opening = async {
-                let opened = open(&mut near, "api.example:443", Some("Basic dTpw")).await;
+                let opened = open(&mut near, "api.example:443", Some("Basic dTpw"), First::We).await;
                 drop(near);
                 opened.map_err(|fault| fault.to_string())
             };
@@ -161,6 +178,16 @@ mod tests {
                 "CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\nProxy-Authorization: Basic dTpw\r\n\r\n"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_target_says_first_is_left_to_be_read() {
+        let (mut near, mut far) = tokio::io::duplex(1024);
+        far.write_all(b"HTTP/1.1 200 OK\r\nvia: x\r\n\r\nhello").await.unwrap();
+        open(&mut near, "api.example:80", None, First::Either).await.unwrap();
+        let mut hello = [0; 5];
+        near.read_exact(&mut hello).await.unwrap();
+        assert_eq!(&hello, b"hello");
     }
 
     #[tokio::test]
