@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BaseUrl, Proxy, Secret};
+use super::{BaseUrl, KeySource, Proxy, Secret};
 
 /// One place a request can go.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,8 @@ pub struct OpenAi {
     pub proxy: Option<Proxy>,
     /// Replaces the client's credentials. `None` passes them on untouched.
     pub api_key: Option<Secret>,
+    /// Where the key is looked for, a variable that is not set included. `None` where no key is configured.
+    pub key_source: Option<KeySource>,
     /// Asks for usage where a streaming client did not, and strips it again.
     pub include_usage: bool,
     /// The longest silence of an upstream within a reply, any byte ending it.
@@ -62,6 +64,7 @@ impl OpenAi {
             base_url,
             proxy: None,
             api_key: None,
+            key_source: None,
             include_usage: false,
             idle_timeout: Duration::from_mins(5),
             event_timeout: None,

@@ -27,7 +27,7 @@ pub use base_url::{BadUrl, BaseUrl};
 pub use error::ConfigError;
 pub use proxy::Proxy;
 pub use route::{Destination, MIRROR_SUFFIX, Mirror, Route};
-pub use secret::{NotHeaderSafe, Secret};
+pub use secret::{KeySource, NotHeaderSafe, Secret};
 
 use section::Source;
 

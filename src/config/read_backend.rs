@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::read::Env;
 use super::section::Node;
 use super::{
-    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, Llama, LoadWeights, MIRROR_SUFFIX, OpenAi, Proxy,
-    Quantize, Secret,
+    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, KeySource, Llama, LoadWeights, MIRROR_SUFFIX, OpenAi,
+    Proxy, Quantize, Secret,
 };
 
 pub(super) const OPENAI_KEYS: &[&str] = &[
@@ -68,8 +68,9 @@ pub(super) fn taotoken(env: Env<'_>, warnings: &mut Vec<String>) -> Result<Backe
     let mut api = OpenAi::new(base_url);
     api.proxy = Proxy::for_upstream(&api.base_url, env)?;
     api.include_usage = true;
-    api.api_key = key_from_env(API_KEY, env, warnings)
+    let (key, source) = key_from_env(API_KEY, env, warnings)
         .map_err(|error| ConfigError::new(API_KEY, None, "", format!("{error}; copy it again")))?;
+    (api.api_key, api.key_source) = (key, Some(source));
     Ok(Backend { name: "taotoken".into(), kind: BackendKind::OpenAi(api) })
 }
 
@@ -102,7 +103,8 @@ fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
     let mut api = OpenAi::new(url.text()?.parse().map_err(|error| url.error(error))?);
     api.proxy = Proxy::for_upstream(&api.base_url, env)?;
     if let Some(node) = node.get("api_key") {
-        api.api_key = api_key(&node, env, warnings)?;
+        let (key, source) = api_key(&node, env, warnings)?;
+        (api.api_key, api.key_source) = (key, Some(source));
     }
     if let Some(node) = node.get("idle_timeout_ms") {
         api.idle_timeout = node.millis(1)?;
@@ -131,8 +133,11 @@ fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
     Ok(api)
 }
 
+/// A key, where there is one, and where it was looked for.
+type Key = (Option<Secret>, KeySource);
+
 /// `{ env = "NAME" }` or `{ file = "PATH" }`. `None` where the variable is unset or empty: the client's key passes.
-fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
+fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Key, ConfigError> {
     const HOW: &str = "write api_key = { env = \"NAME\" } or { file = \"PATH\" }";
     if !node.is_table() {
         return Err(node.error(format!("a key does not belong in a configuration file; {HOW}")));
@@ -157,26 +162,22 @@ fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
             if line.trim().is_empty() {
                 return Err(file.error(format!("the key file {path} is empty; put the key in it")));
             }
-            warn_of_whitespace(line.strip_suffix('\r').unwrap_or(line), path, warnings);
+            let source = key_source(line.strip_suffix('\r').unwrap_or(line), path, warnings);
             let key = Secret::new(line).map_err(|error| file.error(format!("{path}: {error}; copy it again")))?;
-            Ok(Some(key))
+            Ok((Some(key), source))
         }
         (Some(_), Some(_)) => Err(node.error(format!("names two sources; {HOW}"))),
         (None, None) => Err(node.error(format!("names no source; {HOW}"))),
     }
 }
 
-fn key_from_env(
-    variable: &str,
-    env: Env<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Secret>, super::NotHeaderSafe> {
+fn key_from_env(variable: &str, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Key, super::NotHeaderSafe> {
     let Some(raw) = env(variable).filter(|raw| !raw.trim().is_empty()) else {
         warnings.push(format!("{variable} is not set: each client's own key passes through"));
-        return Ok(None);
+        return Ok((None, KeySource { name: variable.to_owned(), trimmed: false }));
     };
-    warn_of_whitespace(&raw, variable, warnings);
-    Secret::new(&raw).map(Some)
+    let source = key_source(&raw, variable, warnings);
+    Secret::new(&raw).map(|key| (Some(key), source))
 }
 
 /// Whether a shell could set it: letters, digits and underscores, no digit first.
@@ -186,10 +187,13 @@ fn is_variable_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn warn_of_whitespace(raw: &str, source: &str, warnings: &mut Vec<String>) {
-    if raw.trim() != raw {
-        warnings.push(format!("{source}: whitespace around the key was removed"));
+/// Where `raw` came from; white space around it is warned of.
+fn key_source(raw: &str, name: &str, warnings: &mut Vec<String>) -> KeySource {
+    let trimmed = raw.trim() != raw;
+    if trimmed {
+        warnings.push(format!("{name}: whitespace around the key was removed"));
     }
+    KeySource { name: name.to_owned(), trimmed }
 }
 
 fn llama(node: &Node<'_>) -> Result<Llama, ConfigError> {

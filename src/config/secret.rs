@@ -25,6 +25,15 @@ impl Secret {
     }
 }
 
+/// Where a key comes from; never the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySource {
+    /// The environment variable's name, or the file's path.
+    pub name: String,
+    /// White space stood around the key there and was removed.
+    pub trimmed: bool,
+}
+
 /// A key holds a character that no HTTP header can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key holds a character that no HTTP header can carry")]
