@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 mod access_log;
+pub mod check;
 pub mod demo;
 mod engine_threads;
 pub mod logging;
@@ -28,6 +29,11 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Show what streamgauge measures: models, the proxy, and real streams between them.
     Demo(demo::DemoArgs),
+    /// Check the way to every backend, step by step, and say what to do about what fails.
+    ///
+    /// Each upstream costs one request for its list of models and three chat completions of one token each. The exit
+    /// status is 0 if all is well, 1 if something failed, and 2 if the configuration cannot be read.
+    Check(check::CheckArgs),
     /// Simulate an upstream on an exact schedule.
     Sim(Box<sim::SimArgs>),
 }
@@ -48,6 +54,7 @@ impl Cli {
             None => serve::run(&self.serve),
             Some(Command::Serve(args)) => serve::run(&args),
             Some(Command::Demo(args)) => demo::run(&args),
+            Some(Command::Check(args)) => check::run(&args),
             Some(Command::Sim(args)) => sim::run(&args).map_err(Failed::configuration),
         };
         match done {
