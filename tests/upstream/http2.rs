@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt, Either, Full};
+use hyper::Request;
 use streamgauge::backend::sim::{SimConfig, text};
+use streamgauge::backend::upstream::{self, RequestBody};
+use streamgauge::config::OpenAi;
 use streamgauge::measure::Exchange;
 
 use crate::server::{Plan, Seen, Server, Setup};
@@ -214,7 +218,8 @@ fn a_stream_that_is_reset_takes_no_other_with_it() {
 fn a_stream_that_ends_in_order_without_a_finish_ends_so_towards_the_client() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "");
-    let reply = ask(&proxy, "half", Plan { end: 4, ..QUICK });
+    // The end comes by itself, a while after the last event.
+    let reply = ask(&proxy, "half", Plan { itl: 50, end: 4, ..QUICK });
     assert_eq!((reply.ended, reply.body), (Ended::Complete, QUICK.event().repeat(3).into_bytes()));
     assert_eq!(proxy.outcome(1), "truncated");
 }
@@ -254,6 +259,32 @@ fn a_connection_that_ended_while_it_was_idle_fails_no_request() {
 }
 
 #[test]
+fn an_end_that_nobody_has_read_yet_is_read_before_the_next_request() {
+    let server = Server::start(Setup::default());
+    let mut config = OpenAi::new(format!("http://{}", server.addr).parse().expect("a URL"));
+    config.http2 = true;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let upstream = upstream::Upstream::new(&config).expect("an upstream");
+    for round in 0..6 {
+        let request = Request::builder().uri("/").header("x-plan", QUICK.header());
+        let body: RequestBody = Either::Left(Full::default());
+        runtime.block_on(async {
+            let reply = upstream.send(request.body(body).expect("a request")).await;
+            let reply = reply.unwrap_or_else(|failure| panic!("round {round}: {failure}"));
+            assert_eq!(reply.body.collect().await.expect("a body").to_bytes(), QUICK.bytes());
+        });
+        if round % 2 == 0 {
+            server.cut();
+        } else {
+            server.go_away();
+        }
+        // Nothing runs here meanwhile: the end waits in the socket.
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(server.opened(), 6);
+}
+
+#[test]
 fn a_connection_cut_off_ends_every_stream_on_it_and_the_next_request_opens_another() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "");
@@ -288,14 +319,6 @@ fn a_client_that_leaves_ends_its_stream_alone() {
     assert_eq!((scrape.outcome("client_cancel"), scrape.outcome("client_cancel_before_token")), (1.0, 1.0));
 }
 
-/// Checks that a stream timed out while the stream `busy` ran, which ended well.
-fn timed_out_beside(proxy: &Proxy, name: &str) {
-    let finished = proxy.finished(2);
-    let (late, busy) = (tagged(&finished, name), tagged(&finished, "busy"));
-    assert_eq!((late.outcome.label(), busy.outcome.label()), ("timeout", "ok"));
-    assert!(late.marks.end < busy.marks.end, "it was waited for until nothing else moved");
-}
-
 #[test]
 fn silence_is_each_streams_own() {
     let server = Server::start(Setup::default());
@@ -305,19 +328,31 @@ fn silence_is_each_streams_own() {
     let reply = ask(&proxy, "silent", Plan { end: 2, ..QUICK });
     assert_eq!(reply.ended, Ended::Fin);
     assert_whole(&client.rest(head), busy);
-    timed_out_beside(&proxy, "silent");
+    let finished = proxy.finished(2);
+    let (silent, busy) = (tagged(&finished, "silent"), tagged(&finished, "busy"));
+    assert_eq!((silent.outcome.label(), busy.outcome.label()), ("timeout", "ok"));
+    assert!(silent.marks.end < busy.marks.end, "it was waited for until nothing else moved");
 }
 
 #[test]
 fn a_head_that_does_not_come_is_late_whatever_else_is_written() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "head_timeout_ms = 300");
-    let busy = Plan { ttft: 1, itl: 20, tokens: 100, size: 1, head: 0, end: 0 };
-    let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
-    let reply = ask(&proxy, "late", Plan { head: 3_600_000, ..QUICK });
-    assert_told(&reply, 504, "upstream_timeout", &["did not answer within 300 ms"]);
-    assert_whole(&client.rest(head), busy);
-    timed_out_beside(&proxy, "late");
+    let mut late = proxy.client();
+    late.send(request("late", Plan { head: 3_600_000, ..QUICK }, STREAM));
+    eventually("its request is read", || server.named("late"));
+    let began = Instant::now();
+    let mut others = 0;
+    // Far longer than 300 ms; each of these is written to the same connection.
+    while began.elapsed() < Duration::from_millis(1200) {
+        others += 1;
+        assert_whole(&ask(&proxy, &others.to_string(), QUICK), QUICK);
+    }
+    assert_told(&late.reply(), 504, "upstream_timeout", &["did not answer within 300 ms"]);
+    let finished = proxy.finished(others + 1);
+    let late = tagged(&finished, "late");
+    assert_eq!(late.outcome.label(), "timeout");
+    assert!(late.marks.end < tagged(&finished, &others.to_string()).marks.end, "others kept it waiting");
 }
 
 #[test]
