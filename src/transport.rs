@@ -40,6 +40,27 @@ pub trait WriteListener: Send + Sync {
     fn closed(&self);
 }
 
+/// Where a reply's bytes go, as whoever wants to be told of their writing sees it.
+pub trait Outlet {
+    /// Makes `listener` the one that is told of writes, in place of any other.
+    fn listen(&self, listener: Arc<dyn WriteListener>);
+
+    /// Whether the totals told count the bytes of this reply's body alone. Otherwise they count the whole connection's.
+    fn counts_body(&self) -> bool {
+        false
+    }
+}
+
+impl<T: Outlet + ?Sized> Outlet for Arc<T> {
+    fn listen(&self, listener: Arc<dyn WriteListener>) {
+        (**self).listen(listener);
+    }
+
+    fn counts_body(&self) -> bool {
+        (**self).counts_body()
+    }
+}
+
 /// How long the steps of opening a connection took. Each is `None` where it did not happen: a reused connection has
 /// none, a plain one no `tls`, an address that needs no look-up no `dns`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +83,8 @@ pub struct Io {
     read_at_ns: AtomicU64,
     bytes_written: AtomicU64,
     written_at_ns: AtomicU64,
+    /// Since when the socket has taken nothing of what waits; 0 while nothing waits.
+    blocked_at_ns: AtomicU64,
     /// More was written since the last flush.
     unflushed: AtomicBool,
     /// The connection is to end as a reset.
@@ -114,10 +137,10 @@ impl Io {
         self.reset.store(reset, Relaxed);
     }
 
-    /// Makes `listener` the one that is told of writes, in place of any other.
-    pub fn listen(&self, listener: Arc<dyn WriteListener>) {
-        let before = self.listener().replace(listener);
-        drop(before);
+    /// Since when bytes have been waiting of which the socket accepts none. `None` while none wait.
+    pub fn blocked_since(&self) -> Option<Instant> {
+        let at = self.blocked_at_ns.load(Relaxed);
+        (at > 0).then(|| from_monotonic_ns(at))
     }
 
     fn listener(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn WriteListener>>> {
@@ -134,6 +157,13 @@ impl Io {
         self.written_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
         add(&self.bytes_written, bytes as u64);
         self.unflushed.store(true, Relaxed);
+        self.blocked_at_ns.store(0, Relaxed);
+    }
+
+    fn blocked(&self) {
+        if self.blocked_at_ns.load(Relaxed) == 0 {
+            self.blocked_at_ns.store(monotonic_ns(Instant::now()), Relaxed);
+        }
     }
 
     fn tell_partial(&self) {
@@ -148,6 +178,13 @@ impl Io {
         if slot.as_ref().is_some_and(|listener| !listener.flushed(self.bytes_written(), at)) {
             *slot = None;
         }
+    }
+}
+
+impl Outlet for Io {
+    fn listen(&self, listener: Arc<dyn WriteListener>) {
+        let before = self.listener().replace(listener);
+        drop(before);
     }
 }
 
@@ -198,7 +235,10 @@ impl<S> Transport<S> {
                     self.io.tell_partial();
                 }
             }
-            Poll::Pending => self.io.tell_partial(),
+            Poll::Pending => {
+                self.io.blocked();
+                self.io.tell_partial();
+            }
         }
     }
 }
@@ -335,6 +375,25 @@ mod tests {
         assert_eq!(near.io().bytes_written(), 10);
         drop(near);
         assert_eq!(heard.0.lock().unwrap().last(), Some(&("closed", 0)));
+    }
+
+    #[tokio::test]
+    async fn a_write_is_blocked_from_the_first_refusal_until_something_is_taken() {
+        let (mut far, near) = tokio::io::duplex(8);
+        let mut near = Transport::new(near);
+        near.write_all(&[0; 8]).await.unwrap();
+        assert_eq!(near.io().blocked_since(), None, "a full socket is none while nothing waits");
+        let blocked = |near: &mut Transport<_>| {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            assert!(Pin::new(near).poll_write(&mut cx, b"9").is_pending());
+        };
+        blocked(&mut near);
+        let since = near.io().blocked_since().unwrap();
+        blocked(&mut near);
+        assert_eq!(near.io().blocked_since(), Some(since));
+        far.read_exact(&mut [0; 8]).await.unwrap();
+        near.write_all(b"9").await.unwrap();
+        assert_eq!(near.io().blocked_since(), None);
     }
 
     #[tokio::test]

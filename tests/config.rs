@@ -1,8 +1,9 @@
 //! Configuration files: every shipped and every valid one parses, every invalid one fails as its first line says.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use streamgauge::config::{BackendKind, Config, Destination, Device, LogFormat, Mirror, Secret};
+use streamgauge::config::{BackendKind, ClientLimits, Config, Destination, Device, LogFormat, Mirror, Secret};
 
 /// The environment of every test here; the real one is never read.
 fn env(name: &str) -> Option<String> {
@@ -77,6 +78,18 @@ fn values_arrive_as_written() {
     assert_eq!(config.server.hosts, ["gauge.example.org", "::2"]);
     assert_eq!(config.backends, Config::default_for_env(env).unwrap().backends);
     assert!(config.slos.is_empty());
+
+    let server = valid("client-side.toml").server;
+    assert_eq!(server.unix.as_deref(), Some(Path::new("/run/streamgauge.sock")));
+    assert_eq!(server.tls.map(|files| files.key), Some("tests/config/key.txt".into()));
+    let expected = ClientLimits {
+        max_header_bytes: 8_192,
+        header_timeout: Duration::from_millis(1),
+        write_timeout: Duration::from_millis(2),
+        max_connections: 3,
+        max_in_flight: 4,
+    };
+    assert_eq!(server.limits, expected);
 
     assert_eq!(valid("bom-and-crlf.toml").log.format, LogFormat::Json);
 

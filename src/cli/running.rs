@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -17,11 +19,11 @@ use crate::config::{self, Config};
 use crate::measure::{Listener, Meter};
 use crate::niceness::yield_to_proxy;
 use crate::proxy::{BackendError, Mirroring, Proxy, Site};
-use crate::server::{self, Limits, bind};
+use crate::server::{self, Limits, Listeners, Places, Tls, TlsError, bind};
 
-/// How long a client may take over a request's head, and a connection may stay idle.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// How often idle upstream connections are looked over.
+/// Connections that the admin listener serves at once: scrapers, and live pages.
+const ADMIN_CONNECTIONS: usize = 256;
+/// How often idle upstream connections are looked over, and a certificate's files.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a proxy does not start.
@@ -49,6 +51,18 @@ pub enum StartError {
         #[source]
         error: io::Error,
     },
+    /// The Unix socket cannot be bound.
+    #[error("server.unix: {}", self.problem())]
+    Unix {
+        /// Its path.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// The certificate that clients are to be shown cannot be used.
+    #[error("server.tls.{0}")]
+    Tls(#[from] TlsError),
     /// A thread or runtime cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -62,6 +76,8 @@ impl StartError {
             Self::Backend(BackendError::Tokenizer { name, .. }) => Some(vec!["backend", name, "tokenizer"]),
             Self::Load { name, error } => Some(vec!["backend", name, error.key]),
             Self::Bind { key, .. } => Some(vec!["server", key]),
+            Self::Unix { .. } => Some(vec!["server", "unix"]),
+            Self::Tls(error) => Some(vec!["server", "tls", error.key]),
             Self::Backend(BackendError::Thread(_)) | Self::Thread(_) => None,
         }
     }
@@ -73,6 +89,16 @@ impl StartError {
             Self::Backend(BackendError::Tokenizer { error, .. }) => error.to_string(),
             Self::Load { error, .. } => error.to_string(),
             Self::Bind { address, error, .. } => format!("cannot listen on {address}: {error}; {}", next_step(error)),
+            Self::Unix { path, error } => format!(
+                "cannot listen on {}: {error}; {}",
+                path.display(),
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => "stop what serves there, or choose another path",
+                    io::ErrorKind::AlreadyExists => "something else than a socket is there; choose another path",
+                    _ => "choose a path in a folder that this process may write to",
+                }
+            ),
+            Self::Tls(error) => error.problem.clone(),
             Self::Backend(BackendError::Thread(error)) | Self::Thread(error) => error.to_string(),
         }
     }
@@ -99,6 +125,7 @@ pub struct Running {
     /// `None` where nothing is mirrored.
     mirror_thread: Option<JoinHandle<usize>>,
     admin_thread: Option<JoinHandle<usize>>,
+    _unix_file: Option<bind::UnixFile>,
 }
 
 impl Running {
@@ -112,12 +139,25 @@ impl Running {
 
     fn serve(server: &config::Server, site: Arc<Site>) -> Result<Self, StartError> {
         let bound = |key, address| move |error| StartError::Bind { key, address, error };
+        let tls = server.tls.as_ref().map(|files| Tls::new(&files.cert, &files.key)).transpose()?.map(Arc::new);
         let proxy_listeners = bind::reuseport(server.listen, server.threads).map_err(bound("listen", server.listen))?;
         let admin_listener = bind::single(server.admin).map_err(bound("admin", server.admin))?;
+        let unix = server
+            .unix
+            .as_deref()
+            .map(|path| bind::unix(path).map_err(|error| StartError::Unix { path: path.to_owned(), error }));
+        let (unix, unix_file) = unix.transpose()?.unzip();
         let listen = proxy_listeners.first().map_or(Ok(server.listen), TcpListener::local_addr)?;
         let admin = admin_listener.local_addr()?;
+        bind::raise_descriptor_limit();
 
-        let limits = Limits { header_timeout: HEADER_TIMEOUT, drain_timeout: server.drain_timeout };
+        let limits = Limits {
+            header_bytes: server.limits.max_header_bytes,
+            header_timeout: server.limits.header_timeout,
+            write_timeout: server.limits.write_timeout,
+            drain_timeout: server.drain_timeout,
+            places: Places::new(server.limits.max_connections),
+        };
         let (stop, stopping) = watch::channel(false);
         let (stop_mirror, mirror_stopping) = watch::channel(false);
         let (stop_admin, admin_stopping) = watch::channel(false);
@@ -133,15 +173,26 @@ impl Running {
             threads: Vec::new(),
             mirror_thread: None,
             admin_thread: None,
+            _unix_file: unix_file,
         };
-        for (index, listener) in proxy_listeners.into_iter().enumerate() {
+        for (index, tcp) in proxy_listeners.into_iter().enumerate() {
             let proxy = Arc::new(site.proxy());
-            let stopping = stopping.clone();
+            let unix = unix.as_ref().map(UnixListener::try_clone).transpose()?;
+            let (stopping, limits, tls) = (stopping.clone(), limits.clone(), tls.clone());
             let thread = spawn(&format!("proxy-{index}"), move |runtime| {
-                runtime.block_on(serve_proxy(listener, proxy, limits, stopping))
+                runtime.block_on(async {
+                    let listeners = Listeners {
+                        tcp: tokio::net::TcpListener::from_std(tcp)?,
+                        unix: unix.map(tokio::net::UnixListener::from_std).transpose()?,
+                        tls,
+                    };
+                    Ok(serve_proxy(listeners, proxy, limits, stopping).await)
+                })
             })?;
             running.threads.push(thread);
         }
+        // While the last streams are waited for, nobody must queue for a listener that accepts no more.
+        drop(unix);
         if let Some(mirroring) = site.mirroring() {
             running.mirror_thread = Some(spawn("mirror", move |runtime| {
                 yield_to_proxy();
@@ -152,7 +203,8 @@ impl Running {
         let (recent, meter, kinds) = (site.recent().clone(), site.meter().clone(), site.kinds().collect());
         let live = Live::new(recent, meter.clone(), kinds, listen, admin_stopping.clone());
         let handler = Arc::new(Admin::new(meter, live, Box::new(unready(site, ready)), server.clone()));
-        let limits = Limits { drain_timeout: Duration::from_secs(1), ..limits };
+        let places = Places::new(ADMIN_CONNECTIONS);
+        let limits = Limits { drain_timeout: Duration::from_secs(1), places, ..limits };
         running.admin_thread = Some(spawn("admin", move |runtime| {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(admin_listener)?;
@@ -246,30 +298,27 @@ fn unready(site: Arc<Site>, ready: Arc<AtomicBool>) -> impl Fn() -> Option<Strin
     }
 }
 
-async fn serve_proxy(
-    listener: TcpListener,
-    proxy: Arc<Proxy>,
-    limits: Limits,
-    stopping: server::Shutdown,
-) -> io::Result<usize> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let sweeping = tokio::spawn(sweep(proxy.clone()));
-    let cut = server::serve(listener, proxy, limits, stopping).await;
+async fn serve_proxy(listeners: Listeners, proxy: Arc<Proxy>, limits: Limits, stopping: server::Shutdown) -> usize {
+    let sweeping = tokio::spawn(sweep(proxy.clone(), listeners.tls.clone()));
+    let cut = server::serve(listeners, proxy, limits, stopping).await;
     sweeping.abort();
-    Ok(cut)
+    cut
 }
 
 async fn mirror(mirroring: Mirroring, stopping: server::Shutdown) {
-    let sweeping = tokio::spawn(sweep(mirroring.proxy().clone()));
+    let sweeping = tokio::spawn(sweep(mirroring.proxy().clone(), None));
     mirroring.run(stopping).await;
     sweeping.abort();
 }
 
-async fn sweep(proxy: Arc<Proxy>) {
+async fn sweep(proxy: Arc<Proxy>, tls: Option<Arc<Tls>>) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     loop {
         ticks.tick().await;
         proxy.sweep();
+        if let Some(tls) = &tls {
+            tls.look_again();
+        }
     }
 }
 

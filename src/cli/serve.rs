@@ -113,10 +113,12 @@ fn announce(config: &Config, written: bool, running: &Running) {
             }
         }
     }
+    let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     tracing::info!(
-        base_url = format!("http://{}/v1", running.listen()),
+        base_url = format!("{scheme}://{}/v1", running.listen()),
         live = format!("http://{}/", running.admin()),
         metrics = format!("http://{}/metrics", running.admin()),
+        unix = config.server.unix.as_ref().map(|path| path.display().to_string()),
         "listening"
     );
 }

@@ -6,6 +6,7 @@
 
 mod backend;
 mod base_url;
+mod client_side;
 mod error;
 mod proxy;
 mod read;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use backend::{Backend, BackendKind, Device, Dtype, Llama, LoadWeights, OpenAi, Quantize};
 pub use base_url::{BadUrl, BaseUrl};
+pub use client_side::{ClientLimits, TlsFiles};
 pub use error::ConfigError;
 pub use proxy::Proxy;
 pub use route::{Destination, MIRROR_SUFFIX, Mirror, Route};
@@ -65,6 +67,12 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// The largest request body accepted, in bytes.
     pub max_body_bytes: usize,
+    /// What else is bounded of clients' connections.
+    pub limits: ClientLimits,
+    /// The certificate clients are shown at `listen`. `None` serves in the clear.
+    pub tls: Option<TlsFiles>,
+    /// A socket in the file system where clients may connect as well, in the clear.
+    pub unix: Option<PathBuf>,
     /// Origins whose pages may read replies and spend a configured key, in lower case: `https://chat.example.org`.
     pub cors: Vec<String>,
     /// Clients may name a backend with the header `x-streamgauge-backend`.
@@ -100,6 +108,9 @@ impl Default for Server {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             drain_timeout: Duration::from_secs(30),
             max_body_bytes: 64 << 20,
+            limits: ClientLimits::default(),
+            tls: None,
+            unix: None,
             cors: Vec::new(),
             backend_header: false,
             hosts: Vec::new(),

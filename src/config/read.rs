@@ -4,14 +4,29 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::section::{Node, Source};
-use super::{Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, read_backend, read_route};
+use super::{Config, ConfigError, Log, LogFormat, Records, Route, Server, Slo, client_side, read_backend, read_route};
 
 /// Looks an environment variable up.
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) const TOP_KEYS: &[&str] = &["server", "log", "records", "backend", "route", "slo"];
-pub(super) const SERVER_KEYS: &[&str] =
-    &["listen", "admin", "threads", "drain_timeout_ms", "max_body_bytes", "cors", "hosts", "backend_header"];
+pub(super) const SERVER_KEYS: &[&str] = &[
+    "listen",
+    "unix",
+    "admin",
+    "threads",
+    "tls",
+    "drain_timeout_ms",
+    "max_body_bytes",
+    client_side::LIMIT_KEYS[0],
+    client_side::LIMIT_KEYS[1],
+    client_side::LIMIT_KEYS[2],
+    client_side::LIMIT_KEYS[3],
+    client_side::LIMIT_KEYS[4],
+    "cors",
+    "hosts",
+    "backend_header",
+];
 pub(super) const LOG_KEYS: &[&str] = &["format"];
 pub(super) const RECORDS_KEYS: &[&str] = &["enabled", "path", "keep_days", "max_mb"];
 pub(super) const SLO_KEYS: &[&str] = &["name", "ttft_ms", "tpot_ms"];
@@ -59,7 +74,9 @@ fn server(node: &Node<'_>) -> Result<Server, ConfigError> {
     const ORIGINS: &str = "an array of origins, such as [\"https://chat.example.org\"]";
     const HOSTS: &str = "an array of host names, such as [\"gauge.example.org\"]";
     node.only(SERVER_KEYS)?;
-    let mut server = Server::default();
+    let mut server = Server { limits: client_side::limits(node)?, ..Server::default() };
+    server.tls = node.get("tls").map(|node| client_side::tls(&node)).transpose()?;
+    server.unix = node.get("unix").map(|node| Ok(node.text()?.into())).transpose()?;
     if let Some(node) = node.get("listen") {
         server.listen = node.parsed(ADDRESS)?;
     }

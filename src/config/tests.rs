@@ -169,7 +169,8 @@ fn full_example() -> String {
             let name = line.split_once(" = ").map_or("", |(name, _)| name);
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         });
-        text.push_str(key.filter(|key| !key.starts_with("ca_file") && !key.starts_with("tokenizer")).unwrap_or(line));
+        let names_files = |key: &str| ["ca_file", "tokenizer", "tls"].iter().any(|name| key.starts_with(name));
+        text.push_str(key.filter(|key| !names_files(key)).unwrap_or(line));
         text.push('\n');
     }
     text

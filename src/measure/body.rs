@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use super::observation::Observation;
 use super::outcome::{Ending, Fault};
 use crate::clock::{EngineReport, ReadStamp, Stamped};
-use crate::transport::{Io, WriteListener};
+use crate::transport::{Io, Outlet, WriteListener};
 
 /// Why the client's reply is cut off.
 #[derive(Debug, Error)]
@@ -54,9 +54,12 @@ struct EventAlarm {
 }
 
 impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
-    /// Observes `inner` for `observation`, which has been told of the head. `client` is the socket the frames go to:
-    /// what it accepts is noted. Without one, frames are looked at as they pass and never count as written.
-    pub fn new(inner: B, mut observation: Observation, client: Option<&Io>, close_delimited: bool) -> Self {
+    /// Observes `inner` for `observation`, which has been told of the head. `client` is where the frames go: what
+    /// it accepts is noted. Without one, frames are looked at as they pass and never count as written.
+    pub fn new(inner: B, mut observation: Observation, client: Option<&dyn Outlet>, close_delimited: bool) -> Self {
+        if client.is_some_and(Outlet::counts_body) {
+            observation.counts_body();
+        }
         // With no byte to come there may be no write to wait for.
         let whole = inner.is_end_stream();
         if client.is_none() {
@@ -65,8 +68,8 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         let in_writing = client.is_some() && !whole;
         let watched = Watched { observation, in_writing, unflushed: true, on_flush: None, ending: None };
         let watch = Arc::new(Watch(Mutex::new(watched)));
-        if let Some(io) = client.filter(|_| in_writing) {
-            io.listen(watch.clone());
+        if let Some(outlet) = client.filter(|_| in_writing) {
+            outlet.listen(watch.clone());
         }
         Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None, unframed: None }
     }

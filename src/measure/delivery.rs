@@ -17,6 +17,10 @@ pub enum Framing {
     Chunked,
     /// Frames follow each other as they are.
     Identity,
+    /// Not shown: the connection's output is encrypted or shared with other replies, so positions count this body's bytes
+    /// alone, of which it is told at flushes how many the socket has accepted. Exact as to which flush delivers a frame;
+    /// what a full socket takes in parts counts at the flush that ends it.
+    Counted,
 }
 
 /// What a frame held, for whoever is told of its delivery.
@@ -41,7 +45,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Delivery {
     framing: Framing,
-    /// Where the next frame begins. `None` until the connection has been flushed once.
+    /// Where the next frame begins. `None` until the connection has been flushed once, unless only the body counts.
     next: Option<u64>,
     waiting: VecDeque<Waiting>,
     /// How many of the waiting have had their cargo written in.
@@ -50,7 +54,8 @@ pub(super) struct Delivery {
 
 impl Delivery {
     pub(super) fn new(framing: Framing) -> Self {
-        Self { framing, next: None, waiting: VecDeque::new(), looked_at: 0 }
+        let next = (framing == Framing::Counted).then_some(0);
+        Self { framing, next, waiting: VecDeque::new(), looked_at: 0 }
     }
 
     /// A frame of `length` bytes was handed over.
@@ -59,7 +64,7 @@ impl Delivery {
         let (before, after) = match self.framing {
             _ if length == 0 => (0, 0),
             Framing::Chunked => (hex_digits(length) + 2, 2),
-            Framing::Identity => (0, 0),
+            Framing::Identity | Framing::Counted => (0, 0),
         };
         let end = self.next.map(|next| next + before + length);
         self.next = end.map(|end| end + after);
@@ -161,6 +166,18 @@ mod tests {
         delivery.load(cargo(2));
         assert_eq!(delivered(&mut delivery, 59), [1]);
         assert_eq!(delivered(&mut delivery, 60), [2]);
+    }
+
+    #[test]
+    fn positions_in_the_body_alone_are_known_from_the_start() {
+        let mut delivery = Delivery::new(Framing::Counted);
+        for (length, events) in [(5, 1), (7, 2)] {
+            delivery.push(length);
+            delivery.load(cargo(events));
+        }
+        assert!(delivered(&mut delivery, 4).is_empty());
+        assert_eq!(delivered(&mut delivery, 11), [1]);
+        assert_eq!(delivered(&mut delivery, 12), [2]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use body::{CutOff, IntoFault, ObservedBody};
 pub use count::{Counter, Uncounted};
 pub use delivery::Framing;
 pub use exchange::Exchange;
-pub use metrics::{EngineMeter, Listener, Meter, MirrorMeter, Objective, Setup};
+pub use metrics::{ConnectionMeter, EngineMeter, Listener, Meter, MirrorMeter, Objective, Setup};
 pub use observation::{Answered, Asked, Observation};
 pub use outcome::{Ending, Fault, Outcome, Said, decide};
 pub use reader::{CAP, Content};

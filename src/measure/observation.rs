@@ -64,6 +64,9 @@ pub struct Observation {
     backend: Option<Arc<str>>,
     model: Option<Arc<str>>,
     measured: bool,
+    at_once: usize,
+    /// It is among the clients' requests in flight.
+    entered: bool,
     asked: Option<Asked>,
     /// Who counts tokens that usage does not tell. `None` where nobody does.
     counting: Option<Counting>,
@@ -93,12 +96,15 @@ impl Observation {
     /// `measured` says that its content will be looked at; otherwise it is only counted.
     pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant, measured: bool) -> Self {
         meter.ledger().started(operation);
+        let at_once = meter.enter();
         Self {
             meter,
             operation,
             backend: None,
             model: None,
             measured,
+            at_once,
+            entered: true,
             asked: None,
             counting: None,
             status: None,
@@ -116,6 +122,18 @@ impl Observation {
             client_ttft_told: false,
             outcome: None,
             told: false,
+        }
+    }
+
+    /// How many requests of clients were in flight when it began, itself included.
+    pub fn at_once(&self) -> usize {
+        self.at_once
+    }
+
+    /// No client waits for it: it does not count among the clients' requests in flight.
+    pub fn leave(&mut self) {
+        if std::mem::take(&mut self.entered) {
+            self.meter.leave();
         }
     }
 
@@ -171,6 +189,13 @@ impl Observation {
             }
             self.reader = Some(reader);
             self.delivery = Some(Delivery::new(answered.framing));
+        }
+    }
+
+    /// What the client's side tells as written counts this reply's body alone, not its whole connection.
+    pub(super) fn counts_body(&mut self) {
+        if let Some(delivery) = &mut self.delivery {
+            *delivery = Delivery::new(Framing::Counted);
         }
     }
 

@@ -15,6 +15,8 @@ use crate::measure::{Fault, IntoFault, Outcome};
 /// Why a request gets an answer of ours.
 #[derive(Debug)]
 pub(super) enum Refusal {
+    /// As many requests are in flight as may be.
+    Busy { most: usize },
     /// The body is larger than `max_body_bytes`.
     TooLarge { limit: usize },
     /// The body cannot be understood.
@@ -90,6 +92,7 @@ impl Refusal {
             Self::Models { .. } => Outcome::Upstream5xx,
             Self::Llama { refused: Refused::Down(_) | Refused::Broken(_), .. } => Outcome::Internal,
             Self::Llama { refused: Refused::Bad { .. } | Refused::Full { .. } | Refused::Loading, .. }
+            | Self::Busy { .. }
             | Self::TooLarge { .. }
             | Self::BadRequest { .. }
             | Self::Compressed
@@ -136,6 +139,7 @@ impl Refusal {
                 Some((retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).clamp(1, 600))
             }
             Self::Llama { refused: Refused::Loading, .. } => Some(5),
+            Self::Busy { .. } => Some(1),
             _ => None,
         }
     }
@@ -143,6 +147,16 @@ impl Refusal {
     #[allow(clippy::too_many_lines)] // one table, in one place, is the point
     fn told(&self) -> Told {
         let (status, kind, param, code, message) = match self {
+            Self::Busy { most } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                None,
+                "too_many_requests_in_flight",
+                format!(
+                    "{most} requests are in flight, as many as max_in_flight allows; try again after the time in \
+                     retry-after"
+                ),
+            ),
             Self::TooLarge { limit } => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "invalid_request_error",

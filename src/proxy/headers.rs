@@ -4,8 +4,8 @@
 //! (RFC 9110, section 7.6.1), credentials that the backend replaces, and our own.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-    UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http;
 
@@ -48,6 +48,16 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&HeaderValue>, bo
     if let Some(key) = key {
         strip_credentials(headers);
         headers.insert(AUTHORIZATION, key.clone());
+    }
+}
+
+/// Puts the cookies back together that HTTP/2 lets a client send apart (RFC 9113, section 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let apart: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if apart.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&apart.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
     }
 }
 
@@ -132,6 +142,18 @@ mod tests {
         ]);
         to_client(&mut headers);
         assert_eq!(names(&headers), ["content-length", "x-request-id", "x-tt-sign"]);
+    }
+
+    #[test]
+    fn cookies_that_came_apart_are_one_header_again() {
+        let mut headers = map(&[("cookie", "a=1"), ("x", "1")]);
+        headers.append(COOKIE, HeaderValue::from_static("b=2; c=3"));
+        headers.append(COOKIE, HeaderValue::from_bytes(b"d=\xe9").unwrap());
+        join_cookies(&mut headers);
+        let cookies: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(cookies, [&b"a=1; b=2; c=3; d=\xe9"[..]]);
+        join_cookies(&mut headers);
+        assert_eq!(headers.len(), 2);
     }
 
     #[test]

@@ -168,6 +168,7 @@ impl Proxy {
         let Some(lane) = &self.site.mirrors.lanes[again.backend] else { return };
         let now = Instant::now();
         let mut observation = Observation::begin(self.site.meter.clone(), Operation::Chat.label(), now, true);
+        observation.leave();
         observation.body_read(now);
         observation.asked(asked(&again.chat, &again.headers));
         observation.routed(&lane.label);

@@ -34,7 +34,7 @@ pub use tokens::TokenizerError;
 use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
-use crate::server::{Client, Handler, Upload};
+use crate::server::{Client, Handler, Refused, Upload};
 use crate::wire::encoding::Codings;
 use failure::Refusal;
 use site::Backend;
@@ -74,6 +74,18 @@ impl Handler for Proxy {
         }
     }
 
+    fn connected(&self) {
+        self.site.meter.connections().opened();
+    }
+
+    fn disconnected(&self) {
+        self.site.meter.connections().closed();
+    }
+
+    fn refused(&self, why: Refused) {
+        self.site.meter.connections().refused(why);
+    }
+
     fn cutting_off(&self) {
         self.site.meter.cut_off();
     }
@@ -105,10 +117,15 @@ impl Proxy {
     ) -> Response<ProxyBody> {
         let path = request.uri().path().to_owned();
         let target = classify(&path);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if head.version == Version::HTTP_2 {
+            headers::join_cookies(&mut head.headers);
+        }
         let body = Upload::new(&head.headers, body);
         let request = Request::from_parts(head, body);
+        let most = self.site.server.limits.max_in_flight;
         let answered = match (target.operation, request.method()) {
+            _ if observation.at_once() > most => Err(Refusal::Busy { most }),
             (Operation::Chat, &Method::POST) => self.chat(&target, request, client, &mut observation).await,
             (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
             (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
@@ -121,7 +138,7 @@ impl Proxy {
                 response.map(Either::Left)
             }
             Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout }) => response.map(|body| {
-                let body = ObservedBody::new(body, observation, Some(&client.io), framing_unknown);
+                let body = ObservedBody::new(body, observation, Some(client.outlet()), framing_unknown);
                 let reset = unframed.then(|| client.io.clone());
                 Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset))
             }),

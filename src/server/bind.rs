@@ -1,8 +1,14 @@
-//! Listening sockets: several on one port, one per thread, and still an error when the port is taken.
+//! Listening sockets: several on one port, one per thread, and still an error when the port is taken; and one in the file
+//! system.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections the kernel may queue on one listener before they are accepted.
@@ -32,6 +38,50 @@ pub fn reuseport(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListene
 /// Whatever the system says, `AddrInUse` above all.
 pub fn single(address: SocketAddr) -> io::Result<TcpListener> {
     listening(socket(address, false)?)
+}
+
+/// Binds a listener in the file system. A socket that a process left behind there is replaced.
+///
+/// # Errors
+/// `AddrInUse` where somebody serves there, `AlreadyExists` where something else is there, and whatever the system says.
+pub fn unix(path: &Path) -> io::Result<(UnixListener, UnixFile)> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(error) => return Err(error),
+        },
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    let inode = fs::symlink_metadata(path)?.ino();
+    Ok((listener, UnixFile { path: path.to_owned(), inode }))
+}
+
+/// The file of a Unix socket, removed when this is dropped.
+pub struct UnixFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for UnixFile {
+    fn drop(&mut self) {
+        // Somebody else's, put there meanwhile, stays.
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Lets this process open as many descriptors as it may ask for: each client takes one, and its upstream another.
+pub fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open descriptors stays as it was");
+    }
 }
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {

@@ -99,6 +99,15 @@ impl Conn {
         Some(String::from_utf8(self.unread.drain(..end).collect()).expect("text"))
     }
 
+    /// Reads the chunks of a body whose head was read, to the end of its trailers, as they came.
+    pub(crate) fn rest_of_chunks(&mut self) -> String {
+        let is_over = |unread: &[u8]| unread.starts_with(b"0\r\n") || unread.windows(5).any(|w| w == b"\r\n0\r\n");
+        while !(is_over(&self.unread) && self.unread.ends_with(b"\r\n\r\n")) {
+            assert!(self.more().expect("read") > 0, "half a body came");
+        }
+        String::from_utf8(std::mem::take(&mut self.unread)).expect("text")
+    }
+
     /// Reads the beginning of a TLS handshake, which is then left unanswered.
     pub(crate) fn client_hello(&mut self) {
         assert!(self.more().expect("read") > 0, "no handshake began");

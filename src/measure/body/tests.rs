@@ -191,7 +191,7 @@ async fn after_a_panic_the_clients_stream_still_ends_abruptly() {
         let handler = Arc::new(Faulty { source, ..Faulty::default() });
         let (_stop, stopping) = watch::channel(false);
         let limit = Duration::from_secs(20);
-        let limits = Limits { header_timeout: limit, drain_timeout: limit };
+        let limits = Limits { header_timeout: limit, drain_timeout: limit, ..Limits::default() };
         let serving = tokio::spawn(serve(listener, handler.clone(), limits, stopping));
         client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
         let mut reply = Vec::new();

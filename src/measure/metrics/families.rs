@@ -2,7 +2,9 @@
 //!
 //! Invariant: a family has no sample until something was observed; nothing is filled with zeros in advance.
 
-use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 /// TTFT and what is like it, in seconds.
 const TTFT: &[f64] = &[
@@ -74,6 +76,26 @@ impl EngineFamilies {
             prefill: build.counter("engine_prefill_tokens_total", "Prompt tokens an engine has computed.", &backend),
             slots: build.gauge("engine_kv_slots_in_use", "K/V slots of an engine that hold a sequence.", &backend),
             waiting: build.gauge("engine_queue_length", "Choices that wait for a K/V slot of an engine.", &backend),
+        }
+    }
+}
+
+/// The metrics about clients' connections.
+pub(super) struct ConnectionFamilies {
+    pub(super) open: IntGauge,
+    pub(super) refused: IntCounterVec,
+}
+
+impl ConnectionFamilies {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let build = Build(registry);
+        Self {
+            open: build.plain_gauge("connections", "Clients' connections that are open."),
+            refused: build.counter(
+                "connections_refused_total",
+                "Clients turned away, by reason, before or without a request that could be answered.",
+                &["reason"],
+            ),
         }
     }
 }
@@ -236,6 +258,10 @@ impl Build<'_> {
 
     fn float_counter(&self, name: &str, help: &str, labels: &[&str]) -> CounterVec {
         self.keep(CounterVec::new(opts(name, help), labels))
+    }
+
+    fn plain_gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.keep(IntGauge::with_opts(opts(name, help)))
     }
 
     fn plain_counter(&self, name: &str, help: &str) -> IntCounter {

@@ -1,12 +1,13 @@
 //! Metrics: one registry of our own, fed live by [`Series`] and at the end of each exchange by [`Meter::finished`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus::{Registry, TextEncoder};
 
+mod connections;
 mod engine;
 mod families;
 mod finished;
@@ -17,6 +18,7 @@ mod own_error;
 mod series;
 
 use super::exchange::Exchange;
+pub use connections::ConnectionMeter;
 pub use engine::EngineMeter;
 use families::{EngineFamilies, Families};
 use ledger::Ledger;
@@ -57,12 +59,15 @@ pub struct Meter {
     registry: Registry,
     families: Arc<Families>,
     engines: Arc<EngineFamilies>,
+    connections: ConnectionMeter,
     ledger: Ledger,
     models: Models,
     objectives: Vec<Objective>,
     series: RwLock<HashMap<SeriesKey, Arc<Series>>>,
     listeners: Vec<Listener>,
     cutting_off: AtomicBool,
+    /// Clients' requests in flight.
+    at_once: AtomicUsize,
 }
 
 /// Backend, model, operation.
@@ -75,6 +80,7 @@ impl Meter {
         Self {
             families: Arc::new(Families::new(&registry)),
             engines: Arc::new(EngineFamilies::new(&registry)),
+            connections: ConnectionMeter::new(&registry),
             registry,
             ledger: Ledger::new(),
             models: Models::new(setup.backends),
@@ -82,6 +88,7 @@ impl Meter {
             series: RwLock::default(),
             listeners,
             cutting_off: AtomicBool::new(false),
+            at_once: AtomicUsize::new(0),
         }
     }
 
@@ -95,6 +102,16 @@ impl Meter {
         self.ledger.in_flight(backend)
     }
 
+    /// A client's request begins. Returns how many are in flight now, it included.
+    pub(super) fn enter(&self) -> usize {
+        self.at_once.fetch_add(1, Relaxed) + 1
+    }
+
+    /// One that began is over.
+    pub(super) fn leave(&self) {
+        self.at_once.fetch_sub(1, Relaxed);
+    }
+
     /// From now on a reply that is dropped was cut off by the shutdown, not by its client.
     pub fn cut_off(&self) {
         self.cutting_off.store(true, Relaxed);
@@ -102,6 +119,11 @@ impl Meter {
 
     pub(super) fn is_cutting_off(&self) -> bool {
         self.cutting_off.load(Relaxed)
+    }
+
+    /// The metrics of clients' connections.
+    pub fn connections(&self) -> &ConnectionMeter {
+        &self.connections
     }
 
     /// The metrics of the engine behind `backend`.

@@ -18,6 +18,7 @@ impl Observation {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
+        self.leave();
         self.timeline.marks.end = Some(end);
         if self.delivery.as_ref().is_none_or(Delivery::holds_token) {
             self.timeline.marks.last_token_written = None;
