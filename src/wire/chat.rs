@@ -11,9 +11,11 @@ use crate::wire::Meaning;
 
 mod document;
 mod scan;
+mod strip;
 mod text;
 mod walk;
 
+pub use strip::{Stripped, UsageStripper};
 pub use text::{Part, Place, output_text, prompt_text};
 
 /// Reads the events of one stream. One per stream: it remembers what the stream's chunks look like, so that the bytes

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 pub mod chat;
 pub mod encoding;
+pub(crate) mod members;
 pub mod sse;
 
 /// What one SSE event, or one whole JSON reply, means: the few questions every dialect answers.
