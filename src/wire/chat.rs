@@ -9,12 +9,14 @@
 
 use crate::wire::Meaning;
 
+mod assemble;
 mod document;
 mod scan;
 mod strip;
 mod text;
 mod walk;
 
+pub use assemble::{Assembler, LARGEST, Standing};
 pub use strip::{Stripped, UsageStripper};
 pub use text::{Part, Place, output_text, prompt_text};
 
