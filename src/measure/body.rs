@@ -1,6 +1,8 @@
 //! The reply's body as the client's connection sees it: the same frames, observed.
 //!
-//! Invariant: every frame passes as it came and at once. The end is told exactly once: at the last frame, `None`, an
+//! Invariant: every frame passes as it came and at once, unless the client is to have less than what is observed: usage
+//! that only we asked for is taken out (`stripped`), and where a whole reply is made of a stream, the stream is kept.
+//! The end is told exactly once: at the last frame, `None`, an
 //! error, or `Drop`. An error waits until the client's socket has accepted what came before it: hyper drops what it has
 //! not written when a body fails.
 
@@ -15,15 +17,30 @@ use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::Sleep;
 
+use super::delivery::Onward;
 use super::observation::Observation;
 use super::outcome::{Ending, Fault};
 use crate::clock::{EngineReport, ReadStamp, Stamped};
 use crate::transport::{Io, Outlet, WriteListener};
 
+mod stripped;
+
+use stripped::Stripping;
+
 /// Why the client's reply is cut off.
 #[derive(Debug, Error)]
-#[error("{0}")]
-pub struct CutOff(String);
+#[error("{reason}")]
+pub struct CutOff {
+    reason: String,
+    timed_out: bool,
+}
+
+impl CutOff {
+    /// Whether the source fell silent.
+    pub fn is_timeout(&self) -> bool {
+        self.timed_out
+    }
+}
 
 /// An error of an inner body, as the measuring side needs to know it.
 pub trait IntoFault: std::fmt::Display {
@@ -46,6 +63,17 @@ pub struct ObservedBody<B> {
     cut_off: Option<CutOff>,
     /// The client's connection, where only a reset tells a break from the end.
     unframed: Option<Arc<Io>>,
+    /// Takes usage that only we asked for out of what goes on.
+    stripping: Option<Box<Stripping>>,
+}
+
+/// What the inner body says next.
+enum Next {
+    Frame(Frame<Bytes>),
+    /// It fell silent, in these words.
+    Silence(String),
+    Broken(Fault, String),
+    End,
 }
 
 struct EventAlarm {
@@ -66,12 +94,27 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
             observation.unwritten();
         }
         let in_writing = client.is_some() && !whole;
-        let watched = Watched { observation, in_writing, unflushed: true, on_flush: None, ending: None };
+        let watched = Watched { observation, in_writing, unflushed: true, on_flush: None, ending: None, kept: false };
         let watch = Arc::new(Watch(Mutex::new(watched)));
         if let Some(outlet) = client.filter(|_| in_writing) {
             outlet.listen(watch.clone());
         }
-        Self { inner, watch, close_delimited, alarm: None, whole, over: false, cut_off: None, unframed: None }
+        Self::watched_by(watch, inner, close_delimited)
+    }
+
+    fn watched_by(watch: Arc<Watch>, inner: B, close_delimited: bool) -> Self {
+        let whole = inner.is_end_stream();
+        Self {
+            inner,
+            watch,
+            close_delimited,
+            alarm: None,
+            whole,
+            over: false,
+            cut_off: None,
+            unframed: None,
+            stripping: None,
+        }
     }
 
     /// The client knows the body's end only by its connection's end (HTTP/1.0): until the body has ended in order, that
@@ -83,6 +126,30 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
         }
         self.unframed = client;
         self
+    }
+
+    /// Keeps the frames from the client, for whoever reads this body and then [replaces](Self::replaced) it.
+    #[must_use]
+    pub fn kept(self) -> Self {
+        self.watch.with(|watched| watched.kept = true);
+        self
+    }
+
+    /// Gives the client another body in the place of a [kept](Self::kept) one, with this status; if that has not ended,
+    /// it ends as `left`. The exchange is over when the other body is.
+    pub fn replaced<W>(mut self, whole: W, status: u16, left: Ending, client: &Io) -> ObservedBody<W>
+    where
+        W: Body<Data = Bytes> + Stamped,
+    {
+        self.end(left);
+        let watch = self.watch.clone();
+        drop(self);
+        let in_writing = !whole.is_end_stream();
+        watch.with(|watched| watched.replaced(status, in_writing));
+        if in_writing {
+            client.listen(watch.clone());
+        }
+        ObservedBody::watched_by(watch, whole, false)
     }
 
     /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
@@ -137,10 +204,6 @@ impl<B> ObservedBody<B> {
         Poll::Ready(None)
     }
 
-    fn without_events(&mut self, cx: &Context<'_>, limit: Duration) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
-        self.fell_silent(cx, format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis()))
-    }
-
     /// Whether an end of this kind leaves the client with half an answer.
     fn breaks_off(&self, ending: Ending) -> bool {
         // Unobserved, it is taken for half.
@@ -154,7 +217,8 @@ impl<B> ObservedBody<B> {
         reason: String,
     ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         self.end(ending);
-        self.cut_off = Some(CutOff(reason));
+        let timed_out = ending == Ending::Broken(Fault::Timeout);
+        self.cut_off = Some(CutOff { reason, timed_out });
         self.poll_cut_off(cx)
     }
 
@@ -167,6 +231,60 @@ impl<B> ObservedBody<B> {
     }
 }
 
+impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> ObservedBody<B> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        // Comments may flow all the while: a due alarm is answered before the next frame.
+        let due = self.alarm.as_ref().is_some_and(|alarm| alarm.sleep.is_elapsed());
+        if due && let Poll::Ready(limit) = self.poll_alarm(cx) {
+            return Poll::Ready(Next::without_events(limit));
+        }
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if polled.is_pending() {
+            self.watch.with(Watched::drained);
+            return self.poll_alarm(cx).map(Next::without_events);
+        }
+        Poll::Ready(match ready!(polled) {
+            Some(Ok(frame)) => Next::Frame(frame),
+            Some(Err(error)) if error.fault() == Fault::Timeout => Next::Silence(error.to_string()),
+            Some(Err(error)) => Next::Broken(error.fault(), error.to_string()),
+            None => Next::End,
+        })
+    }
+
+    /// Notes a frame that came, and what of it goes on.
+    fn observe(&mut self, bytes: &Bytes, onward: Onward) {
+        let stamp = self.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
+        let engine = self.inner.engine();
+        self.watch.with(|watched| watched.passes(bytes, stamp, engine, onward));
+    }
+
+    /// Ends the reply as `last` says, which is no frame, unless it is trailers.
+    fn poll_end(&mut self, cx: &Context<'_>, last: Next) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        match last {
+            Next::Frame(trailers) => {
+                self.whole = true;
+                Poll::Ready(Some(Ok(trailers)))
+            }
+            Next::Silence(reason) => self.fell_silent(cx, reason),
+            Next::Broken(fault, reason) => self.cut_off(cx, Ending::Broken(fault), reason),
+            Next::End if self.close_delimited && self.breaks_off(Ending::Whole) => {
+                let reason = "the upstream closed the connection before the end of its answer";
+                self.cut_off(cx, Ending::Whole, reason.to_owned())
+            }
+            Next::End => {
+                self.complete(Ending::Whole);
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+impl Next {
+    fn without_events(limit: Duration) -> Self {
+        Self::Silence(format!("the upstream sent no event for {} ms (event_timeout_ms)", limit.as_millis()))
+    }
+}
+
 impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for ObservedBody<B> {
     type Data = Bytes;
     type Error = CutOff;
@@ -176,51 +294,28 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> Body for Observe
         if this.over {
             return this.poll_cut_off(cx);
         }
-        // Comments may flow all the while: a due alarm is answered before the next frame.
-        let due = this.alarm.as_ref().is_some_and(|alarm| alarm.sleep.is_elapsed());
-        if due && let Poll::Ready(limit) = this.poll_alarm(cx) {
-            return this.without_events(cx, limit);
+        if this.stripping.is_some() {
+            return this.poll_stripped(cx);
         }
-        let polled = Pin::new(&mut this.inner).poll_frame(cx);
-        if polled.is_pending() {
-            this.watch.with(Watched::drained);
-            let limit = ready!(this.poll_alarm(cx));
-            return this.without_events(cx, limit);
-        }
-        match ready!(polled) {
-            Some(Ok(frame)) => {
+        match ready!(this.poll_next(cx)) {
+            Next::Frame(frame) => {
                 if let Some(bytes) = frame.data_ref() {
-                    let stamp = this.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
-                    let engine = this.inner.engine();
-                    this.watch.with(|watched| watched.passes(bytes, stamp, engine));
+                    this.observe(bytes, Onward::AsItCame);
                 }
                 // hyper's server drops a body after its trailers, without asking for the end.
                 this.whole = this.inner.is_end_stream() || frame.is_trailers();
                 Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(error)) => {
-                if error.fault() == Fault::Timeout {
-                    return this.fell_silent(cx, error.to_string());
-                }
-                this.cut_off(cx, Ending::Broken(error.fault()), error.to_string())
-            }
-            None => {
-                if this.close_delimited && this.breaks_off(Ending::Whole) {
-                    let reason = "the upstream closed the connection before the end of its answer";
-                    return this.cut_off(cx, Ending::Whole, reason.to_owned());
-                }
-                this.complete(Ending::Whole);
-                Poll::Ready(None)
-            }
+            last => this.poll_end(cx, last),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.stripping.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        if self.stripping.is_some() { SizeHint::default() } else { self.inner.size_hint() }
     }
 }
 
@@ -248,6 +343,8 @@ struct Watched {
     on_flush: Option<Waker>,
     /// The body's end, while its last bytes are still to be written.
     ending: Option<Ending>,
+    /// The client gets none of the frames; what it gets in their place is still to come.
+    kept: bool,
 }
 
 impl Watch {
@@ -272,12 +369,12 @@ impl Watch {
 }
 
 impl Watched {
-    fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, engine: Option<EngineReport>) {
-        self.unflushed = true;
+    fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, engine: Option<EngineReport>, onward: Onward) {
+        self.unflushed |= !matches!(onward, Onward::Part { length: 0, .. });
         if let Some(report) = engine {
             self.observation.engine(report);
         }
-        self.observation.passes(bytes, stamp);
+        self.observation.passes(bytes, stamp, onward);
         if !self.in_writing {
             self.observation.think();
         }
@@ -292,16 +389,25 @@ impl Watched {
 
     fn drained(&mut self) {
         // Frames that wait will be written first; if none does, the read that brought the last ones can be closed.
-        if !self.observation.drained() {
+        if !self.observation.drained() || !self.unflushed {
             self.observation.think();
         }
     }
 
     fn ended(&mut self, ending: Ending) {
         self.ending = Some(ending);
-        if !self.in_writing {
+        if self.kept {
+            self.observation.ended(ending);
+        } else if !self.in_writing {
             self.settle(Instant::now());
         }
+    }
+
+    /// What was kept is over, and the client will be given something else.
+    fn replaced(&mut self, status: u16, in_writing: bool) {
+        self.observation.replaced(status);
+        self.ending = None;
+        (self.kept, self.in_writing, self.unflushed) = (false, in_writing, true);
     }
 
     /// If the body has ended: decides how, and tells it.

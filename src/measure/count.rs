@@ -171,6 +171,7 @@ mod tests {
 
     use super::*;
     use crate::clock::ReadStamp;
+    use crate::measure::delivery::Onward;
     use crate::measure::{Answered, Asked, Content, Ending, Framing, Observation, Setup};
     use crate::transport::ConnectPhases;
 
@@ -209,7 +210,7 @@ mod tests {
         });
         let event = Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n");
         for number in 1..=2 {
-            observation.passes(&event, ReadStamp { at: now, number });
+            observation.passes(&event, ReadStamp { at: now, number }, Onward::AsItCame);
         }
         observation.ended(Ending::Dropped);
         observation.tell(now);

@@ -34,6 +34,15 @@ pub(super) struct Cargo {
     pub(super) token: bool,
 }
 
+/// What of a frame goes on to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Onward {
+    /// The frame as it came.
+    AsItCame,
+    /// So many bytes, without this many of the events that ended in it. With no bytes there is no frame.
+    Part { length: usize, dropped: u32 },
+}
+
 #[derive(Debug)]
 struct Waiting {
     /// Where its last byte stands in the connection's output. `None` while that is unknown.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::anomaly::Anomaly;
 use super::count::{Counter, Counting};
-use super::delivery::{Cargo, Delivery, Framing};
+use super::delivery::{Cargo, Delivery, Framing, Onward};
 use super::metrics::{Meter, OwnError, Series};
 use super::outcome::{Ending, Outcome, Said, decide};
 use super::reader::{Content, Reader};
@@ -57,6 +57,14 @@ pub struct Answered {
     pub engine: Option<EngineReport>,
 }
 
+/// A frame that has passed.
+struct Passed {
+    bytes: Bytes,
+    stamp: ReadStamp,
+    /// How many of its events did not go on to the client. `None` when nothing of it did.
+    dropped: Option<u32>,
+}
+
 /// An exchange that runs. Dropping it ends it.
 pub struct Observation {
     meter: Arc<Meter>,
@@ -79,7 +87,7 @@ pub struct Observation {
     series: Option<Arc<Series>>,
     own_error: Option<OwnError>,
     /// Frames that have passed and were not looked at yet.
-    passed: VecDeque<(Bytes, ReadStamp)>,
+    passed: VecDeque<Passed>,
     last_stamp: Option<ReadStamp>,
     /// The upstream has nothing more to say for now: the current read is over.
     drained: bool,
@@ -211,20 +219,36 @@ impl Observation {
         self.tell(Instant::now());
     }
 
+    /// The client gets another reply, of this status, than the one that was observed, which is over.
+    pub(super) fn replaced(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
     /// No client's socket takes the reply: its frames are looked at, and none counts as written.
     pub(super) fn unwritten(&mut self) {
         self.delivery = None;
     }
 
     /// A frame passes. It is looked at later, by [`Observation::think`].
-    pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp) {
+    pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, onward: Onward) {
+        if self.outcome.is_some() {
+            return;
+        }
         self.drained = false;
         self.last_stamp = Some(stamp);
+        let mut dropped = None;
         if let Some(delivery) = &mut self.delivery {
-            delivery.push(bytes.len());
+            let (length, forwarded) = match onward {
+                Onward::AsItCame => (bytes.len(), Some(0)),
+                Onward::Part { length, dropped: count } => (length, (length > 0).then_some(count)),
+            };
+            if forwarded.is_some() {
+                delivery.push(length);
+            }
+            dropped = forwarded;
         }
         if self.reader.is_some() {
-            self.passed.push_back((bytes.clone(), stamp));
+            self.passed.push_back(Passed { bytes: bytes.clone(), stamp, dropped });
         }
     }
 
@@ -241,14 +265,15 @@ impl Observation {
 
     /// Looks at the frames that have passed.
     pub(super) fn think(&mut self) {
-        while let Some((bytes, stamp)) = self.passed.pop_front() {
+        while let Some(Passed { bytes, stamp, dropped }) = self.passed.pop_front() {
             if stamp.number != self.timeline.current_read() {
                 self.close_read();
             }
             let Some(reader) = &mut self.reader else { continue };
             let held = reader.frame(&bytes, stamp, &mut self.timeline);
-            if let Some(delivery) = &mut self.delivery {
-                delivery.load(Cargo { read_at: Some(stamp.at), events: held.events, token: held.token });
+            if let (Some(delivery), Some(dropped)) = (&mut self.delivery, dropped) {
+                let events = held.events.saturating_sub(dropped);
+                delivery.load(Cargo { read_at: Some(stamp.at), events, token: held.token });
             }
         }
         if self.drained {

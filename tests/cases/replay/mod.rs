@@ -14,6 +14,7 @@ use streamgauge::measure::intervals::Source;
 use streamgauge::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Observation, ObservedBody, Outcome};
 use streamgauge::transport::ConnectPhases;
 use streamgauge::wire::Usage;
+use streamgauge::wire::chat::UsageStripper;
 
 mod bench;
 mod cuts;
@@ -30,6 +31,9 @@ use scripted::Scripted;
 
 /// So many replays feed the same metrics, which are then read once.
 const REPLAYS_PER_METER: usize = 64;
+
+/// Above so many bytes few replays are played with usage taken out.
+const LARGE: usize = 1 << 20;
 
 /// A reply, and what must be told of it.
 #[derive(Clone)]
@@ -106,6 +110,12 @@ impl Case {
         self.pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect()
     }
 
+    /// What goes on to a client for whom only we asked for usage.
+    fn never_asked(&self) -> Vec<u8> {
+        let bytes = |piece: &Piece| piece.never_asked.clone().unwrap_or_else(|| piece.bytes.clone());
+        self.pieces.iter().flat_map(bytes).collect()
+    }
+
     fn check(&self) {
         let body = Bytes::from(self.bytes());
         for replays in Replay::all_of(&body).chunks(REPLAYS_PER_METER) {
@@ -117,20 +127,32 @@ impl Case {
     pub(crate) fn check_all(&self, body: &Bytes, replays: &[Replay]) {
         let bench = Bench::new();
         let mut expected = Counts::default();
-        for replay in replays {
+        let never_asked = self.never_asked();
+        let mut plays = 0;
+        for (number, replay) in replays.iter().enumerate() {
             let reference = Reference::of(&self.pieces, &replay.ends(), self.status);
-            let seen = self.play(&bench, body, replay);
-            self.check_exchange(&seen, &reference, body, replay);
-            expected.add(self.told.ttft, &reference);
+            for stripped in [false, true] {
+                // Whether a client that leaves has seen everything shows only where nothing is taken out. Large bodies
+                // take long.
+                let enough = self.end == End::ClientLeaves || (body.len() > LARGE && number > 0);
+                if stripped && enough {
+                    continue;
+                }
+                let seen = self.play(&bench, body, replay, stripped);
+                let forwarded = if stripped { &*never_asked } else { body };
+                self.check_exchange(&seen, &reference, forwarded, replay);
+                expected.add(self.told.ttft, &reference);
+                plays += 1;
+            }
         }
         let counts = bench.counts();
         match replays {
             [only] => {
                 assert_eq!(counts, expected, "{only}");
-                assert_eq!(counts.exact + counts.coalesced, self.told.itl, "ITLs: {only}");
+                assert_eq!(counts.exact + counts.coalesced, self.told.itl * plays, "ITLs: {only}");
             }
             // Reading the metrics is the dear part of a replay, so many share one reading, until it is wrong.
-            many if counts != expected || counts.exact + counts.coalesced != self.told.itl * many.len() as u64 => {
+            many if counts != expected || counts.exact + counts.coalesced != self.told.itl * plays => {
                 for replay in many {
                     self.check_all(body, std::slice::from_ref(replay));
                 }
@@ -140,8 +162,8 @@ impl Case {
         }
     }
 
-    fn check_exchange(&self, seen: &Seen, reference: &Reference, body: &[u8], replay: &Replay) {
-        assert!(seen.forwarded == *body, "the client got other bytes: {replay}");
+    fn check_exchange(&self, seen: &Seen, reference: &Reference, forwarded: &[u8], replay: &Replay) {
+        assert!(seen.forwarded == forwarded, "the client got other bytes: {replay}");
         assert_eq!(seen.abrupt, self.is_abrupt(), "how the client's stream ends: {replay}");
         let exchange = &seen.exchange;
         let told = Told {
@@ -180,7 +202,7 @@ impl Case {
         }
     }
 
-    fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay) -> Seen {
+    fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay, stripped: bool) -> Seen {
         let accepted = Instant::now();
         let head = accepted + Duration::from_millis(5);
         let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, true);
@@ -200,7 +222,14 @@ impl Case {
         });
         let knows_length = replay.pace == Pace::Hasty && self.end == End::Whole && !self.close_delimited;
         let scripted = Scripted::new(body, replay, head, self.end, knows_length);
-        let mut observed = ObservedBody::new(scripted, observation, None, self.close_delimited);
+        let taking_out = match self.content {
+            _ if !stripped || self.status != 200 => None,
+            Content::Events => Some(UsageStripper::new()),
+            Content::Unlabelled => Some(UsageStripper::unlabelled()),
+            Content::Encoded { .. } | Content::Opaque => None,
+        };
+        let observed = ObservedBody::new(scripted, observation, None, self.close_delimited);
+        let mut observed = observed.stripped_by(taking_out);
         let (forwarded, abrupt) = drain(&mut observed, self.end == End::ClientLeaves);
         drop(observed);
         let mut told = bench.exchanges.lock().unwrap();

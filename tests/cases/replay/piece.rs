@@ -7,6 +7,8 @@ pub(crate) struct Piece {
     pub(crate) kind: Kind,
     /// A finish reason becomes known with it.
     pub(crate) finishes: bool,
+    /// What goes on to a client for whom only we asked for usage. `None` for all of it.
+    pub(crate) never_asked: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -23,7 +25,7 @@ pub(crate) enum Kind {
 
 /// Bytes that are no event.
 pub(crate) fn nothing(bytes: impl Into<Vec<u8>>) -> Piece {
-    Piece { bytes: bytes.into(), kind: Kind::Nothing, finishes: false }
+    Piece { bytes: bytes.into(), kind: Kind::Nothing, finishes: false, never_asked: None }
 }
 
 /// An event without output.
@@ -55,6 +57,11 @@ impl Piece {
     /// With it comes a finish reason.
     pub(crate) fn finishing(self) -> Self {
         Self { finishes: true, ..self }
+    }
+
+    /// Had nobody asked for usage, it would have been this.
+    pub(crate) fn never_asked(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { never_asked: Some(bytes.into()), ..self }
     }
 
     /// It says that it carries this many tokens.

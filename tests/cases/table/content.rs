@@ -38,7 +38,9 @@ fn usage_in_every_chunk() {
 fn usage_that_is_null_until_the_end() {
     let unsaid = |text: &str| {
         let json = chunk_of(0, &format!(r#"{{"content":"{text}"}}"#), "null");
+        let never_asked = format!("data: {json}\n\n");
         token(format!("data: {},\"usage\":null}}\n\n", json.strip_suffix('}').expect("an object")))
+            .never_asked(never_asked)
     };
     stream([unsaid("a"), unsaid("b"), stop(), usage_chunk(5, 2), done()])
         .tells(OK, 1, 1, from_usage(2))
@@ -97,7 +99,7 @@ fn reasoning_first_then_content() {
 #[test]
 fn hidden_reasoning_tokens_in_usage() {
     let details = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":66,"completion_tokens_details":{"reasoning_tokens":64}}}"#;
-    stream([role(), word("a"), word("b"), stop(), event(format!("data: {details}\n\n")), done()])
+    stream([role(), word("a"), word("b"), stop(), event(format!("data: {details}\n\n")).never_asked(""), done()])
         .tells(OK, 1, 1, from_usage(2))
         .usage(Usage { reasoning: Some(64), ..usage(3, 66) })
         .under_every_cut();

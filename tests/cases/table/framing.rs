@@ -150,7 +150,7 @@ fn sixty_four_events_in_one_read() {
 fn eof_without_the_last_blank_line() {
     let last = r#"data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}"#;
     for tail in [last.to_owned(), format!("{last}\n"), format!("{last}\r")] {
-        stream([word("a"), word("b"), stop(), nothing(tail)])
+        stream([word("a"), word("b"), stop(), nothing(tail).never_asked("")])
             .tells(OK, 1, 1, super::from_usage(2))
             .usage(super::usage(4, 2))
             .anomaly(Anomaly::UnterminatedEvent, 1)

@@ -61,4 +61,5 @@ fn usage_chunk(input: u64, output: u64) -> Piece {
     event(format!(
         "data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":{input},\"completion_tokens\":{output}}}}}\n\n"
     ))
+    .never_asked("")
 }
