@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::running::{Announcement, Running, StartError};
 use super::{Failed, LogArgs, engine_threads, logging};
-use crate::config::{BackendKind, Config, OpenAi};
+use crate::config::{BackendKind, Config};
 
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
@@ -57,7 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failed> {
     }
     let mut signals = Signals::new().map_err(Failed::running)?;
     let running = Running::start(&config, vec![log.access_log(format)]).map_err(|error| blamed(args, &error))?;
-    announce(&config, args.config.is_some(), &running);
+    announce(&config, &running);
     let loading = running.loading();
     let loaded = in_background("loading", move || loading(&mut announce_model)).map_err(Failed::running)?;
     let name = match signals.unless(loaded) {
@@ -96,17 +96,13 @@ fn blamed(args: &ServeArgs, error: &StartError) -> Failed {
     }
 }
 
-fn announce(config: &Config, written: bool, running: &Running) {
+fn announce(config: &Config, running: &Running) {
     for backend in &config.backends {
         match &backend.kind {
             BackendKind::OpenAi(openai) => {
                 let key = if openai.api_key.is_some() { "configured" } else { "the client's own" };
                 let proxy = openai.proxy.as_ref().map(|proxy| format!("{proxy} ({})", proxy.variable));
                 tracing::info!(backend = %backend.name, base_url = %openai.base_url, key, proxy, "backend");
-                // Who wrote no configuration has set none of these.
-                for key in without_effect(openai).filter(|_| written) {
-                    tracing::warn!(backend = %backend.name, key, "this version reads the key and does not act on it yet");
-                }
             }
             BackendKind::Llama(llama) => {
                 tracing::info!(backend = %backend.name, model = %llama.model.display(), "loading");
@@ -139,13 +135,6 @@ fn in_background<T: Send + 'static>(
     let (tell, told) = oneshot::channel();
     let done = move || drop(tell.send(work()));
     thread::Builder::new().name(name.to_owned()).spawn(done).map(|_| told)
-}
-
-/// Keys that are set and that nothing acts on yet.
-fn without_effect(openai: &OpenAi) -> impl Iterator<Item = &'static str> {
-    [("include_usage", openai.include_usage), ("measure_non_stream", openai.measure_non_stream)]
-        .into_iter()
-        .filter_map(|(key, set)| set.then_some(key))
 }
 
 /// The signals that ask a process to stop, caught from now on.

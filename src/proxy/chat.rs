@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::BodyExt;
+use hyper::Request;
 use hyper::header::HeaderMap;
-use hyper::{Request, Version};
 
+use super::beyond::Going;
 use super::failure::Refusal;
 use super::request::ChatRequest;
-use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, local, pass_on};
+use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, local};
 use crate::measure::{Asked, Observation};
 use crate::route::Target;
 use crate::server::{Client, Upload};
@@ -26,7 +27,7 @@ impl Proxy {
         client: &Client,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
-        let (mut head, body) = request.into_parts();
+        let (head, body) = request.into_parts();
         if is_encoded(&head.headers) {
             return Err(Refusal::Compressed);
         }
@@ -35,7 +36,7 @@ impl Proxy {
         let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
         observation.asked(asked(&chat, &head.headers));
         let picked = self.site.pick(&head.headers, &chat)?;
-        let backend = self.enter(picked.backend, &head, observation)?;
+        self.enter(picked.backend, &head, observation)?;
         let alias = picked.alias.filter(|alias| chat.model.as_deref() != Some(alias));
         if let Some(alias) = alias
             && head.headers.contains_key(&headers::SIGNATURE)
@@ -50,12 +51,9 @@ impl Proxy {
         if let Some(counter) = self.site.tokens.of(picked.backend) {
             observation.count_with(counter.clone(), chat.body());
         }
-        let http10 = head.version == Version::HTTP_10;
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
-        let body = Either::Left(Full::new(chat.into_body(alias)));
-        let sending = self.send(picked.backend, backend, target, head, body, observation);
-        let reply = mirrors.beside(sending, second).await?;
-        Ok(pass_on(reply, http10, backend.event_timeout, observation))
+        let going = Going { backend: picked.backend, target, head, chat, alias };
+        let returned = mirrors.beside(self.send_chat(going, observation), second).await?;
+        Ok(self.pass_chat_on(returned, observation))
     }
 
     async fn read_body(&self, headers: &HeaderMap, mut body: Upload) -> Result<Bytes, Refusal> {

@@ -53,6 +53,8 @@ pub(super) enum Refusal {
     Llama { backend: String, refused: Refused },
     /// The upstream gave no reply.
     Upstream { backend: String, url: String, cause: Cause },
+    /// The upstream's stream, of which a whole reply was to be made, did not come to its end.
+    Stream { backend: String, url: String, what: String, late: bool },
 }
 
 /// An error as the client sees it.
@@ -90,6 +92,8 @@ impl Refusal {
                 | Cause::RequestBody(_) => Outcome::Reset,
             },
             Self::Models { .. } => Outcome::Upstream5xx,
+            Self::Stream { late: true, .. } => Outcome::Timeout,
+            Self::Stream { late: false, .. } => Outcome::Truncated,
             Self::Llama { refused: Refused::Down(_) | Refused::Broken(_), .. } => Outcome::Internal,
             Self::Llama { refused: Refused::Bad { .. } | Refused::Full { .. } | Refused::Loading, .. }
             | Self::Busy { .. }
@@ -278,6 +282,11 @@ impl Refusal {
                 "incomplete_request",
                 "the client's request body broke off; send it whole".to_owned(),
             ),
+            Self::Stream { backend, url, what, late } => {
+                let status = if *late { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+                let code = if *late { "upstream_timeout" } else { "upstream_stream" };
+                (status, "upstream_error", None, code, format!("upstream {backend:?} ({url}): {what}; try again"))
+            }
             Self::Upstream { cause: Cause::RequestBody(_), .. } => return Self::ClientBody.told(),
             Self::Upstream { backend, url, cause } => {
                 let late = matches!(cause, Cause::HeadTimeout(_));

@@ -3,10 +3,10 @@
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, Version};
 
-use super::Answer;
 use super::failure::Refusal;
 use super::reply::BackendBody;
 use super::request::ChatRequest;
+use super::{Answer, Onward};
 use crate::backend::llama::{Llama, Reply};
 use crate::clock::Stamped;
 use crate::measure::{Answered, Content, Framing, Observation};
@@ -40,5 +40,6 @@ pub(super) async fn answer(
     if stream {
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     }
-    Ok(Answer::Theirs { response, framing_unknown: false, unframed, event_timeout: None })
+    let onward = Onward::AsItComes;
+    Ok(Answer::Theirs { response, framing_unknown: false, unframed, event_timeout: None, onward })
 }

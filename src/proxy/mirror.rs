@@ -201,7 +201,7 @@ impl Proxy {
         head.headers = headers;
         head.uri = uri.clone();
         let reply = self.send(index, backend, &classify(uri.path()), head, body, observation).await?;
-        Ok(pass_on(reply, false, backend.event_timeout, observation))
+        Ok(pass_on(reply, false, backend.event_timeout, None, observation))
     }
 }
 

@@ -12,6 +12,8 @@ use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, Version, http};
 
+mod asking;
+mod beyond;
 mod chat;
 mod cors;
 mod failure;
@@ -24,7 +26,9 @@ mod pick;
 mod reply;
 mod request;
 mod site;
+mod splice;
 mod tokens;
+mod whole;
 
 pub use mirror::Mirroring;
 pub use reply::BackendBody;
@@ -35,9 +39,12 @@ use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Content, Framing, Observation, ObservedBody};
 use crate::route::{Operation, Target, classify, upstream_path};
 use crate::server::{Client, Handler, Refused, Upload};
+use crate::wire::chat::UsageStripper;
 use crate::wire::encoding::Codings;
+use asking::What;
 use failure::Refusal;
 use site::Backend;
+use whole::Gathering;
 
 /// A reply towards the client: one of ours, or a backend's on its way through.
 pub type ProxyBody = Either<Full<Bytes>, ObservedBody<BackendBody>>;
@@ -105,7 +112,18 @@ enum Answer {
         unframed: bool,
         /// The longest time between two events, where they are looked at.
         event_timeout: Option<Duration>,
+        onward: Onward,
     },
+}
+
+/// How a backend's reply goes on to the client.
+enum Onward {
+    /// As it comes.
+    AsItComes,
+    /// Without what only our asking for usage brought.
+    Stripped(UsageStripper),
+    /// A stream, as the whole reply that it is the parts of.
+    Gathered(Gathering),
 }
 
 impl Proxy {
@@ -137,11 +155,22 @@ impl Proxy {
                 observation.finish_whole(response.status().as_u16());
                 response.map(Either::Left)
             }
-            Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout }) => response.map(|body| {
-                let body = ObservedBody::new(body, observation, Some(client.outlet()), framing_unknown);
-                let reset = unframed.then(|| client.io.clone());
-                Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset))
-            }),
+            Ok(Answer::Theirs { response, framing_unknown, unframed, event_timeout, onward }) => {
+                let stripper = match onward {
+                    Onward::AsItComes => None,
+                    Onward::Stripped(stripper) => Some(stripper),
+                    Onward::Gathered(gathering) => {
+                        let observe = |body| ObservedBody::new(body, observation, None, framing_unknown);
+                        let observed = response.map(|body| observe(body).with_event_timeout(event_timeout));
+                        return Box::pin(whole::gather(gathering, observed, client)).await.map(Either::Right);
+                    }
+                };
+                response.map(|body| {
+                    let body = ObservedBody::new(body, observation, Some(client.outlet()), framing_unknown);
+                    let reset = unframed.then(|| client.io.clone());
+                    Either::Right(body.with_event_timeout(event_timeout).with_reset_of(reset).stripped_by(stripper))
+                })
+            }
             Err(refusal) => {
                 let response = refusal.response();
                 observation.end_with(refusal.outcome(), response.status().as_u16());
@@ -169,7 +198,7 @@ impl Proxy {
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
         let reply = self.send(index, backend, target, head, body, observation).await?;
-        Ok(pass_on(reply, http10, None, observation))
+        Ok(pass_on(reply, http10, None, None, observation))
     }
 
     /// Notes where the request goes, and refuses it there if a web page could have sent it.
@@ -255,11 +284,21 @@ fn answer_preflight(request: Request<Incoming>, origin: HeaderValue, observation
 }
 
 /// Passes an upstream's reply on and tells the observation what to expect of it.
-fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observation: &mut Observation) -> Answer {
+///
+/// `beyond` is what was asked of it beyond the client's words.
+fn pass_on(
+    reply: Reply,
+    http10: bool,
+    event_timeout: Option<Duration>,
+    beyond: Option<What>,
+    observation: &mut Observation,
+) -> Answer {
     let Reply { mut head, body, phases, reused, sent, head_at } = reply;
     // HTTP/2 ends streams by itself.
     let framing_unknown = head.version != Version::HTTP_2 && headers::is_close_delimited(&head.headers);
     headers::to_client(&mut head.headers);
+    let stripper = beyond.filter(|what| *what == What::Usage).and_then(|_| asking::stripper(&mut head));
+    let onward = stripper.map_or(Onward::AsItComes, Onward::Stripped);
     let unframed = http10 && !head.headers.contains_key(CONTENT_LENGTH);
     let identity = unframed || head.headers.contains_key(CONTENT_LENGTH);
     observation.answered(Answered {
@@ -275,7 +314,7 @@ fn pass_on(reply: Reply, http10: bool, event_timeout: Option<Duration>, observat
     // What the upstream speaks is not what the client gets: its own connection decides.
     head.version = Version::HTTP_11;
     let response = Response::from_parts(head, BackendBody::Upstream(Box::new(body)));
-    Answer::Theirs { response, framing_unknown, unframed, event_timeout }
+    Answer::Theirs { response, framing_unknown, unframed, event_timeout, onward }
 }
 
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
@@ -283,15 +322,19 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn content_of(headers: &HeaderMap) -> Content {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-    let essence = kind.split(';').next().unwrap_or("").trim();
-    let events = essence.eq_ignore_ascii_case("text/event-stream");
+    let events = is_event_stream(headers);
     match codings(headers) {
         None => Content::Opaque,
         Some(codings) if !codings.is_empty() => Content::Encoded { codings, events },
         Some(_) if events => Content::Events,
         Some(_) => Content::Unlabelled,
     }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim();
+    essence.eq_ignore_ascii_case("text/event-stream")
 }
 
 fn is_encoded(headers: &HeaderMap) -> bool {

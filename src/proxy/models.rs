@@ -98,7 +98,7 @@ impl Proxy {
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let http10 = head.version == http::Version::HTTP_10;
         let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
-        Ok(pass_on(reply, http10, None, observation))
+        Ok(pass_on(reply, http10, None, None, observation))
     }
 
     /// One of several upstreams' list, within the time it has for it.

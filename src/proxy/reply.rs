@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
 
 use crate::backend::{llama, upstream};
@@ -15,6 +16,8 @@ pub enum BackendBody {
     Upstream(Box<upstream::ReplyBody>),
     /// From an engine in this process.
     Llama(llama::ReplyBody),
+    /// Made here, of a stream that was read to its end.
+    Whole(Full<Bytes>),
 }
 
 impl Body for BackendBody {
@@ -25,6 +28,7 @@ impl Body for BackendBody {
         match self.get_mut() {
             Self::Upstream(body) => Pin::new(body).poll_frame(cx),
             Self::Llama(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
@@ -32,6 +36,7 @@ impl Body for BackendBody {
         match self {
             Self::Upstream(body) => body.is_end_stream(),
             Self::Llama(body) => body.is_end_stream(),
+            Self::Whole(body) => body.is_end_stream(),
         }
     }
 
@@ -39,6 +44,7 @@ impl Body for BackendBody {
         match self {
             Self::Upstream(body) => body.size_hint(),
             Self::Llama(body) => body.size_hint(),
+            Self::Whole(body) => body.size_hint(),
         }
     }
 }
@@ -48,6 +54,7 @@ impl Stamped for BackendBody {
         match self {
             Self::Upstream(body) => body.stamp(),
             Self::Llama(body) => body.stamp(),
+            Self::Whole(_) => None,
         }
     }
 
@@ -55,6 +62,7 @@ impl Stamped for BackendBody {
         match self {
             Self::Upstream(body) => body.engine(),
             Self::Llama(body) => body.engine(),
+            Self::Whole(_) => None,
         }
     }
 }

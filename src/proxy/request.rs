@@ -1,9 +1,11 @@
 //! What a chat completion request asks for, without taking it apart: its bytes are forwarded as they are.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
+
+use super::splice::{Splice, spliced};
 
 /// A request body with what had to be known of it.
 ///
@@ -62,16 +64,22 @@ impl ChatRequest {
         &self.body
     }
 
-    /// The body for the upstream. With an alias, `upstream_model` is spliced in for the model's name and every other
-    /// byte stays.
+    /// The body as text. Empty where it is not UTF-8, as JSON must be.
+    pub(super) fn text(&self) -> &str {
+        str::from_utf8(&self.body).unwrap_or("")
+    }
+
+    /// The body for the upstream. With an alias, `upstream_model` is spliced in for the model's name and every other byte
+    /// stays.
     pub(super) fn into_body(self, upstream_model: Option<&str>) -> Bytes {
-        let (Some(name), Some(at)) = (upstream_model, self.model_at) else { return self.body };
-        let name = serde_json::Value::from(name).to_string();
-        let mut spliced = BytesMut::with_capacity(self.body.len() + name.len());
-        spliced.put_slice(&self.body[..at.start]);
-        spliced.put_slice(name.as_bytes());
-        spliced.put_slice(&self.body[at.end..]);
-        spliced.freeze()
+        self.spliced(upstream_model, &[])
+    }
+
+    /// [`ChatRequest::into_body`], with these changes too.
+    pub(super) fn spliced(&self, upstream_model: Option<&str>, more: &[Splice]) -> Bytes {
+        let alias = upstream_model.zip(self.model_at.clone());
+        let alias = alias.map(|(name, at)| Splice::new(at, serde_json::Value::from(name).to_string()));
+        spliced(self.body.clone(), alias.into_iter().chain(more.iter().cloned()).collect())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::http::header::HeaderValue;
 
 use super::Proxy;
+use super::asking::Asking;
 use super::mirror::{self, Mirrors};
 use super::tokens::{TokenizerError, Tokens};
 use crate::backend::llama::{Llama, Step};
@@ -30,6 +31,8 @@ pub(super) struct Backend {
     pub(super) event_timeout: Option<Duration>,
     /// The longest time for a reply's head.
     pub(super) head_timeout: Duration,
+    /// What requests are asked for beyond their clients' words.
+    pub(super) asking: Asking,
 }
 
 /// How many names a model in this process may be asked for by until they are no labels any more: as many as an
@@ -99,8 +102,9 @@ impl Site {
                     let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
                     let base_url = Some(openai.base_url.clone());
                     let &OpenAi { event_timeout, head_timeout, max_models, .. } = openai;
+                    let (name, asking) = (name.clone(), Asking::new(openai));
                     let backend =
-                        Backend { name: name.clone(), base_url, local_model: None, key, event_timeout, head_timeout };
+                        Backend { name, base_url, local_model: None, key, event_timeout, head_timeout, asking };
                     (backend, Some(upstream), max_models)
                 }
                 BackendKind::Llama(llama) => {
@@ -109,8 +113,9 @@ impl Site {
                         let name = name.to_string_lossy();
                         name.strip_suffix(".gguf").unwrap_or(&name).to_owned()
                     });
-                    let backend =
-                        Backend { name, base_url: None, local_model, key: None, event_timeout: None, head_timeout };
+                    let asking = Asking::default();
+                    let (base_url, key, event_timeout) = (None, None, None);
+                    let backend = Backend { name, base_url, local_model, key, event_timeout, head_timeout, asking };
                     (backend, None, LOCAL_MODELS)
                 }
             };

@@ -12,7 +12,13 @@ class Proxy:
     """`streamgauge serve` in front of one upstream."""
 
     def __init__(
-        self, binary: str, base_url: str, folder: pathlib.Path, ca_file: pathlib.Path | None = None, more: str = ""
+        self,
+        binary: str,
+        base_url: str,
+        folder: pathlib.Path,
+        ca_file: pathlib.Path | None = None,
+        more: str = "",
+        switches: str = "",
     ):
         self.port, self.admin = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -21,7 +27,7 @@ class Proxy:
         self._config = folder / "streamgauge.toml"
         self._config.write_text(
             f'[server]\nlisten = "127.0.0.1:{self.port}"\nadmin = "127.0.0.1:{self.admin}"\nthreads = 1\n\n'
-            f'[records]\nenabled = false\n\n{more}[backend.sim]\nkind = "openai"\nbase_url = "{base_url}"\n{trust}\n'
+            f'[records]\nenabled = false\n\n{more}[backend.sim]\nkind = "openai"\nbase_url = "{base_url}"\n{trust}{switches}\n'
             f'[[route]]\nmodel = "*"\nbackend = "sim"\n'
         )
         self._command = [binary, "serve", "--config", str(self._config)]

@@ -14,6 +14,25 @@ from harness import Proxy
 from loopback import free_port, listening, make_certificates, running
 
 TOKENS = 16
+TOOLS = """\
+[script.tools]
+step = [{ send = '''
+data: {"id":"c","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_a","type":"function","function":{"name":"level","arguments":""}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\\"river\\": "}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\\"Rhine\\"}"}},{"index":1,"id":"call_b","type":"function","function":{"name":"flow","arguments":"{}"}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"total_tokens":14}}
+
+data: [DONE]
+
+''' }]
+"""
 BASES = ["/v1", "", "/api"]
 MESSAGES = [{"role": "user", "content": "how deep is the river today"}]
 
@@ -112,6 +131,49 @@ def a_break(proxy: Proxy, end: str, outcome: str) -> None:
     )
 
 
+def whole_replies_measured(direct: openai.OpenAI, proxy: Proxy) -> None:
+    """`measure_non_stream`: the SDK cannot tell a reply made of a stream from the upstream's own, and TTFT is there."""
+    sdk = client(proxy.url + "/v1")
+    for options in ({}, {"n": 2}, {"max_tokens": 3}, {"stream": False}):
+        assert comparable(ask(sdk, **options)) == comparable(ask(direct, **options)), options
+    raw = sdk.chat.completions.with_raw_response.create(model="sim-model", messages=MESSAGES)
+    assert raw.headers["content-type"] == "application/json", raw.headers
+    assert int(raw.headers["content-length"]) == len(raw.content)
+
+    called = ask(sdk, extra_headers={"x-sim": "script=tools"})
+    [choice] = called.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    calls = [(call.id, call.type, call.function.name, call.function.arguments) for call in choice.message.tool_calls]
+    assert calls == [("call_a", "function", "level", '{"river": "Rhine"}'), ("call_b", "function", "flow", "{}")], calls
+    assert called.usage.completion_tokens == 9
+
+    requests = 6
+    tokens = 2 * TOKENS + 2 * TOKENS + 3 + TOKENS
+    metrics = proxy.settled(requests)
+    expect(
+        metrics,
+        requests_total=[({}, requests), ({"outcome": "ok", "status": "200", "stream": "false"}, requests)],
+        time_to_first_token_seconds_count=[({"vantage": "upstream"}, requests), ({"vantage": "client"}, 0)],
+        output_tokens_count=[({"source": "usage"}, requests)],
+        tokens_total=[({"type": "output", "source": "usage"}, tokens + 9)],
+        stream_anomalies_total=[({}, 0)],
+    )
+
+
+def usage_asked_for_the_client(direct: openai.OpenAI, proxy: Proxy) -> None:
+    """`include_usage`: chunk by chunk what a client gets that did not ask, and the tokens are the upstream's own count."""
+    with_usage, without = stream(direct, True), stream(direct, False)
+    sdk = client(proxy.url + "/v1")
+    assert stream(sdk, False) == without
+    assert stream(sdk, True) == with_usage
+    expect(
+        proxy.settled(2),
+        output_tokens_count=[({"source": "usage"}, 2), ({"source": "events"}, 0)],
+        tokens_total=[({"type": "output", "source": "usage"}, 2 * TOKENS)],
+        stream_anomalies_total=[({}, 0)],
+    )
+
+
 def expect(metrics, **wanted: list[tuple[dict, float]]) -> None:
     wrong = [
         f"streamgauge_{name}{labels}: {metrics.sum(name, **labels)}, wanted {value}"
@@ -127,20 +189,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         make_certificates(folder)
+        (folder / "scripts.toml").write_text(TOOLS)
         ca, port = folder / "ca.pem", free_port()
         sim = [binary, "sim", "--listen", f"127.0.0.1:{port}", "--ttft-ms", "50", "--itl-ms", "5", "--tokens", str(TOKENS),
+               "--script", str(folder / "scripts.toml"),
                "--tls-cert", str(folder / "server.pem"), "--tls-key", str(folder / "server.key")]
         upstream = f"https://localhost:{port}"
         with running("sim", sim, listening(port), folder):
             direct = client(f"{upstream}/v1", ca)
+            measured, usage = "measure_non_stream = true\n", "include_usage = true\n"
             cases = {
-                "the same answers": lambda proxy: the_same_answers(direct, proxy),
-                "a rate limit": lambda proxy: a_rate_limit(direct, proxy),
-                "a reset": lambda proxy: a_break(proxy, "rst", "reset"),
-                "an end within the body": lambda proxy: a_break(proxy, "fin", "truncated"),
+                "the same answers": ("", lambda proxy: the_same_answers(direct, proxy)),
+                "a rate limit": ("", lambda proxy: a_rate_limit(direct, proxy)),
+                "a reset": ("", lambda proxy: a_break(proxy, "rst", "reset")),
+                "an end within the body": ("", lambda proxy: a_break(proxy, "fin", "truncated")),
+                "whole replies, measured": (measured, lambda proxy: whole_replies_measured(direct, proxy)),
+                "a rate limit, measured": (measured + usage, lambda proxy: a_rate_limit(direct, proxy)),
+                "usage asked for the client": (usage, lambda proxy: usage_asked_for_the_client(direct, proxy)),
             }
-            for case, check in cases.items():
-                with Proxy(binary, upstream, folder, ca).run() as proxy:
+            for case, (switches, check) in cases.items():
+                with Proxy(binary, upstream, folder, ca, switches=switches).run() as proxy:
                     check(proxy)
                 print(f"openai {openai.__version__}: {case}: ok")
 

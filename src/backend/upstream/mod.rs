@@ -5,7 +5,8 @@
 //! requests share one, which has a task of its own (`http2`).
 //!
 //! Invariant: a request is written at most once. A second attempt happens only when the first connection, used before,
-//! was found dead before any byte of the request left.
+//! was found dead before any byte of the request left. (What an upstream refuses for what only we asked, `proxy` sends
+//! again as its client wrote it: another request.)
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,0 +1,255 @@
+//! A whole reply made of a stream: the client asked for one document, the upstream was asked for events, to be measured.
+//!
+//! Nothing can be said to the client until the stream is over, so a stream that does not end well becomes a status and an
+//! error object, as it would have been without us.
+//!
+//! Invariant: an upstream that answers with a document all the same is handed on as it is.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+    HeaderValue, TRAILER,
+};
+use http_body_util::{BodyExt, Full};
+use hyper::{Response, StatusCode, http};
+use serde_json::{Value, json};
+
+use super::failure::Refusal;
+use super::reply::BackendBody;
+use crate::measure::{Content, Ending, Fault, ObservedBody};
+use crate::server::Client;
+use crate::wire::chat::{Assembler, LARGEST, Standing};
+use crate::wire::encoding::{Decoder, Undecodable};
+use crate::wire::sse::{Item, SseParser};
+
+/// How long the end of a stream is waited for that has come to its last event, so that its connection can be used again.
+const END: Duration = Duration::from_millis(20);
+
+/// What describes a body that the client does not get.
+const OF_THE_BODY: [HeaderName; 9] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    ACCEPT_RANGES,
+    ETAG,
+    TRAILER,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+];
+
+type Observed = ObservedBody<BackendBody>;
+
+/// What must be known of a reply to make a whole of it.
+pub(super) struct Gathering {
+    /// What its head says of its body.
+    pub(super) content: Content,
+    /// `n`, the choices asked for.
+    pub(super) choices: u32,
+    /// Who is guilty should it fail, and where that is.
+    pub(super) backend: String,
+    pub(super) url: String,
+}
+
+/// What was read.
+enum Gathered {
+    /// A document, as it came.
+    Document(Bytes),
+    /// A reply made of events.
+    Reply(String),
+    /// The upstream's own error object, or the event that is one, raw.
+    Error(Box<str>),
+    /// Nothing that could be handed on.
+    Lost { what: String, late: bool },
+}
+
+/// Reads the stream to its end, and answers with the whole. Dropping the future drops the upstream's connection.
+pub(super) async fn gather(gathering: Gathering, response: Response<Observed>, client: &Client) -> Response<Observed> {
+    let Gathering { content, choices, backend, url } = gathering;
+    let (mut head, observed) = response.into_parts();
+    let observed = observed.kept();
+    let mut source = Source { observed, decoder: None };
+    let gathered = match content {
+        Content::Unlabelled => unlabelled(&mut source, choices).await,
+        Content::Events => events(&mut source, Bytes::new(), choices).await,
+        Content::Encoded { codings, .. } if let Some(decoder) = Decoder::new(codings) => {
+            source.decoder = Some(decoder);
+            events(&mut source, Bytes::new(), choices).await
+        }
+        Content::Encoded { .. } | Content::Opaque => {
+            let what = "its stream is compressed in a way that is not known here".to_owned();
+            Gathered::Lost { what, late: false }
+        }
+    };
+    // What was not read to its end was either over all the same, or given up.
+    let left =
+        if matches!(gathered, Gathered::Lost { .. }) { Ending::Broken(Fault::Truncated) } else { Ending::Dropped };
+    let whole = match gathered {
+        Gathered::Document(document) => {
+            // Whole by now, whatever length it had been announced with.
+            head.headers.remove(CONTENT_LENGTH);
+            document
+        }
+        Gathered::Reply(reply) => {
+            describe_json(&mut head.headers);
+            reply.into()
+        }
+        Gathered::Error(error) => {
+            describe_json(&mut head.headers);
+            head.status = StatusCode::BAD_GATEWAY;
+            in_shape(&error, &backend).into()
+        }
+        Gathered::Lost { what, late } => {
+            let (refused, whole) = Refusal::Stream { backend, url, what, late }.response().into_parts();
+            (head.status, head.headers) = (refused.status, refused.headers);
+            whole.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
+        }
+    };
+    let status = head.status.as_u16();
+    let whole = BackendBody::Whole(Full::new(whole));
+    Response::from_parts(head, source.observed.replaced(whole, status, left, &client.io))
+}
+
+/// The upstream's body, its codings undone.
+struct Source {
+    observed: Observed,
+    /// `None` for what is not encoded.
+    decoder: Option<Decoder>,
+}
+
+impl Source {
+    /// The next bytes. `None` at the end, the error where there is none.
+    async fn next(&mut self) -> Option<Result<Bytes, Gathered>> {
+        let frame = match self.observed.frame().await? {
+            Ok(frame) => frame.into_data().unwrap_or_default(),
+            Err(cut) => return Some(Err(Gathered::Lost { what: cut.to_string(), late: cut.is_timeout() })),
+        };
+        let Some(decoder) = &mut self.decoder else { return Some(Ok(frame)) };
+        let mut plain = BytesMut::new();
+        let undone = decoder.feed(&frame, &mut |piece| plain.extend_from_slice(piece));
+        let broken =
+            |error: Undecodable| Gathered::Lost { what: format!("its stream cannot be read: {error}"), late: false };
+        Some(undone.map(|()| plain.freeze()).map_err(broken))
+    }
+}
+
+/// Reads a reply that does not say what it is: its first byte does.
+async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
+    let mut document = BytesMut::new();
+    let mut is_document = false;
+    loop {
+        match source.next().await {
+            None => return Gathered::Document(document.freeze()),
+            Some(Err(lost)) => return lost,
+            Some(Ok(bytes)) => document.extend_from_slice(&bytes),
+        }
+        if document.len() > LARGEST {
+            return too_large();
+        }
+        if is_document {
+            continue;
+        }
+        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
+        match document.iter().find(|byte| !is_blank(byte)) {
+            None => {}
+            Some(b'd' | b'e' | b'i' | b'r' | b':') => return events(source, document.freeze(), choices).await,
+            Some(_) => is_document = true,
+        }
+    }
+}
+
+/// Reads a stream of events, of which `first` was read before.
+async fn events(source: &mut Source, first: Bytes, choices: u32) -> Gathered {
+    let mut parser = SseParser::new(LARGEST);
+    let mut reply = Assembler::new();
+    let mut oversized = false;
+    let mut on = |reply: &mut Assembler, item: Item<'_>| match item {
+        Item::Event(event) | Item::Unterminated(event) => reply.event(event.data),
+        Item::Stray(text) => reply.event(text),
+        Item::Oversized => oversized = true,
+    };
+    parser.feed(&first, &mut |item| on(&mut reply, item));
+    // How it ended; `None` inside for an end in order.
+    let mut end = None;
+    while !reply.is_over() && end.is_none() {
+        match source.next().await {
+            Some(Ok(bytes)) => parser.feed(&bytes, &mut |item| on(&mut reply, item)),
+            last => {
+                parser.finish(&mut |item| on(&mut reply, item));
+                end = Some(last.and_then(Result::err));
+            }
+        }
+    }
+    if reply.is_too_large() || oversized {
+        return too_large();
+    }
+    if end.is_none() {
+        // The connection can be used again if its reply is read to the end.
+        let rest = async { while let Some(Ok(_)) = source.next().await {} };
+        let _ = tokio::time::timeout(END, rest).await;
+    }
+    let in_order = matches!(end, Some(None));
+    match (reply.standing(choices, in_order), reply.error(), end.flatten()) {
+        (Standing::Whole, ..) => Gathered::Reply(reply.json()),
+        (Standing::Error, Some(error), _) => Gathered::Error(error.into()),
+        (_, _, Some(lost)) => lost,
+        (_, _, None) => Gathered::Lost { what: "its stream ended before the answer did".to_owned(), late: false },
+    }
+}
+
+fn too_large() -> Gathered {
+    Gathered::Lost { what: format!("its answer is larger than {LARGEST} bytes"), late: false }
+}
+
+/// The headers of a reply that is JSON of our making.
+fn describe_json(headers: &mut HeaderMap) {
+    for name in OF_THE_BODY {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+}
+
+/// The upstream's error in `OpenAI`'s shape, in its own words as far as it has any.
+fn in_shape(error: &str, backend: &str) -> String {
+    let mut error: Value = serde_json::from_str(error).unwrap_or_default();
+    let inner = error.get_mut("error").filter(|inner| !inner.is_null()).map(Value::take);
+    let mut error = inner.unwrap_or(error);
+    let message = match &mut error {
+        Value::String(text) => Value::String(std::mem::take(text)),
+        other => other.get_mut("message").map(Value::take).unwrap_or_default(),
+    };
+    let silent = || Value::from(format!("upstream {backend:?} ended its stream in an error without words; try again"));
+    let message = if message.is_string() { message } else { silent() };
+    let [kind, param, code] = ["type", "param", "code"].map(|name| error.get(name).cloned().unwrap_or_default());
+    let kind = if kind.is_string() && kind != "error" { kind } else { Value::from("upstream_error") };
+    json!({"error": {"message": message, "type": kind, "param": param, "code": code}}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_keeps_its_words_and_gets_the_shape() {
+        let told = |error: &str| -> Value { serde_json::from_str(&in_shape(error, "up")).unwrap() };
+        for (error, message, kind, code) in [
+            (r#"{"message":"busy","type":"server_error","code":503}"#, "busy", "server_error", json!(503)),
+            (r#""plain words""#, "plain words", "upstream_error", Value::Null),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#,
+                "m",
+                "overloaded_error",
+                Value::Null,
+            ),
+            (r#"{"type":"error","message":"m","code":"c"}"#, "m", "upstream_error", json!("c")),
+        ] {
+            let expected = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+            assert_eq!(told(error), expected, "{error}");
+        }
+        for error in ["{}", "[1]", "7", "true", r#"{"message":7}"#, "not json"] {
+            assert!(told(error)["error"]["message"].as_str().unwrap().contains("\"up\""), "{error}");
+        }
+    }
+}
