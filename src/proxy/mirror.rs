@@ -39,7 +39,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// what floods costs next to nothing and what does not is measured as it comes.
 const RATE: f64 = (1_u32 << 20) as f64;
 /// How much of a reply is read as fast as it comes, counted by the time that takes at [`RATE`].
-const BURST: Duration = Duration::from_secs(1);
+const BURST: Duration = Duration::from_millis(250);
 
 /// Where the threads that serve leave what is to be sent a second time.
 pub(super) struct Mirrors {
@@ -302,16 +302,16 @@ mod tests {
 
     #[test]
     fn a_reply_is_read_no_faster_than_the_rate_after_its_burst() {
-        const MIB: usize = 1 << 20;
+        const QUARTER: usize = 1 << 18;
         let start = Instant::now() + BURST;
         let at = |ms| start + Duration::from_millis(ms);
         let mut pace = Pace::default();
-        assert_eq!(pace.after(MIB, at(0)), Duration::ZERO, "the burst");
-        assert_eq!(pace.after(MIB / 4, at(0)), Duration::from_millis(250));
-        assert_eq!(pace.after(MIB / 4, at(250)), Duration::from_millis(250), "in step");
+        assert_eq!(pace.after(QUARTER, at(0)), Duration::ZERO, "the burst");
+        assert_eq!(pace.after(QUARTER, at(0)), Duration::from_millis(250));
+        assert_eq!(pace.after(QUARTER, at(250)), Duration::from_millis(250), "in step");
         assert_eq!(pace.after(0, at(400)), Duration::from_millis(100));
-        assert_eq!(pace.after(MIB / 2, at(1000)), Duration::ZERO, "silence gives back the burst");
-        assert_eq!(pace.after(MIB, at(9000)), Duration::ZERO, "and no more than that");
-        assert_eq!(pace.after(MIB, at(9000)), Duration::from_secs(1));
+        assert_eq!(pace.after(QUARTER / 2, at(700)), Duration::ZERO, "silence gives back the burst");
+        assert_eq!(pace.after(QUARTER, at(9000)), Duration::ZERO, "and no more than that");
+        assert_eq!(pace.after(QUARTER, at(9000)), Duration::from_millis(250));
     }
 }
