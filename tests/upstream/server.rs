@@ -104,6 +104,7 @@ pub(crate) struct Setup {
 #[derive(Default)]
 struct State {
     opened: AtomicUsize,
+    closed: AtomicUsize,
     seen: Mutex<Vec<Seen>>,
 }
 
@@ -154,6 +155,11 @@ impl Server {
         self.state.opened.load(Relaxed)
     }
 
+    /// How many of them are closed.
+    pub(crate) fn closed(&self) -> usize {
+        self.state.closed.load(Relaxed)
+    }
+
     /// Every request so far, in the order in which they were read.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.state.seen().clone()
@@ -195,13 +201,14 @@ async fn serve(listener: TcpListener, setup: Setup, state: Arc<State>, orders: w
         let most = setup.most_streams;
         tokio::spawn(async move {
             match acceptor {
-                None => connection(tcp, number, most, state, orders).await,
+                None => connection(tcp, number, most, state.clone(), orders).await,
                 Some(acceptor) => {
                     if let Ok(tls) = acceptor.accept(tcp).await {
-                        connection(tls, number, most, state, orders).await;
+                        connection(tls, number, most, state.clone(), orders).await;
                     }
                 }
             }
+            state.closed.fetch_add(1, Relaxed);
         });
     }
 }

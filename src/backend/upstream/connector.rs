@@ -67,9 +67,14 @@ impl Connector {
         }
     }
 
-    /// Waits for a server's first words, as long as for the whole way to it.
-    pub(super) async fn greet<T>(&self, greeting: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
-        self.within(Step::Greeting, greeting).await
+    /// Waits for a server's first words, in what is left of the time for connecting after `spent`.
+    pub(super) async fn greet<T>(
+        &self,
+        spent: Duration,
+        greeting: impl Future<Output = Result<T, Cause>>,
+    ) -> Result<T, Cause> {
+        let left = self.timeout.saturating_sub(spent);
+        tokio::time::timeout(left, greeting).await.unwrap_or_else(|_| Err(self.late(Step::Greeting)))
     }
 
     /// Does one step alone, in the time that all of them have.

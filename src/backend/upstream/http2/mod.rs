@@ -5,7 +5,8 @@
 //! | `sessions.rs` | which connection a request takes: opened once, shared, replaced |
 //! | `session.rs` | one connection, and a request's way over it to the reply's head |
 //! | `body.rs` | a reply's body, with the read that brought each frame |
-//! | `watch.rs` | the instants of each stream, noted where its frames cross the socket |
+//! | `watch.rs` | the instants of each stream |
+//! | `watched.rs` | the place where they are taken: the stream under hyper |
 //! | `frames.rs` | bytes → frames, for that |
 
 mod body;
@@ -13,6 +14,7 @@ mod frames;
 mod session;
 mod sessions;
 mod watch;
+mod watched;
 
 pub(super) use body::StreamBody;
 pub(super) use session::{Answered, Session};

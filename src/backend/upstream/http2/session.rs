@@ -18,7 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use super::super::failure::Cause;
 use super::super::link::{Lost, RequestBody};
 use super::super::stream::Stream;
-use super::watch::{Greeting, Watch, Watched};
+use super::watch::{Greeting, Watch};
+use super::watched::Watched;
 
 /// How much of one stream may lie here unread by its client, in bytes. Enough for any event stream; a large document
 /// comes at this much per round trip.

@@ -127,6 +127,7 @@ impl Sessions {
     }
 
     async fn open(&self, connector: &Arc<Connector>, phases: &mut ConnectPhases) -> Result<Way, Cause> {
+        let began = Instant::now();
         let stream = connector.connect(phases).await?;
         // Without TLS nobody is asked.
         let http2 = stream.agreed_on_http2().unwrap_or(true);
@@ -135,7 +136,7 @@ impl Sessions {
             return Ok(Way::Own(stream));
         }
         let greeting = Instant::now();
-        let session = connector.greet(Session::open(stream, greeting)).await;
+        let session = connector.greet(greeting - began, Session::open(stream, greeting)).await;
         phases.connect = phases.connect.map(|took| took + greeting.elapsed());
         Ok(Way::Shared { session: session?, reused: false })
     }

@@ -8,16 +8,11 @@
 //! [`MOST_READS`] reads that were not handed on yet.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use super::super::stream::Stream;
 use super::frames::{Frames, Told};
 use crate::clock::ReadStamp;
 use crate::transport::Io;
@@ -190,14 +185,14 @@ impl Watch {
         if known.astray { None } else { known.streams.get(&stream).and_then(look) }
     }
 
-    fn read(&self, frames: &mut Frames, bytes: &[u8]) {
+    pub(super) fn read(&self, frames: &mut Frames, bytes: &[u8]) {
         let Some(stamp) = self.io.last_read() else { return };
         let mut known = self.known();
         frames.feed(bytes, |told| known.arrived(told, stamp));
         self.tell_greeting(&known);
     }
 
-    fn wrote_bytes(&self, frames: &mut Frames, bytes: impl Iterator<Item = impl AsRef<[u8]>>) {
+    pub(super) fn wrote_bytes(&self, frames: &mut Frames, bytes: impl Iterator<Item = impl AsRef<[u8]>>) {
         let Some(at) = self.io.last_write() else { return };
         let mut known = self.known();
         for bytes in bytes {
@@ -206,7 +201,7 @@ impl Watch {
     }
 
     /// The socket has accepted everything written so far.
-    fn accepted(&self) {
+    pub(super) fn accepted(&self) {
         let mut known = self.known();
         let at = self.io.last_write();
         for stream in std::mem::take(&mut known.held_back) {
@@ -216,7 +211,7 @@ impl Watch {
         }
     }
 
-    fn ended(&self) {
+    pub(super) fn ended(&self) {
         let mut known = self.known();
         known.ended = true;
         self.tell_greeting(&known);
@@ -275,186 +270,5 @@ impl Known {
     }
 }
 
-/// A connection, watched.
-pub(super) struct Watched {
-    inner: Stream,
-    watch: Arc<Watch>,
-    incoming: Frames,
-    outgoing: Frames,
-}
-
-impl Watched {
-    pub(super) fn new(inner: Stream, watch: Arc<Watch>) -> Self {
-        Self { inner, watch, incoming: Frames::of_server(), outgoing: Frames::of_client() }
-    }
-
-    fn wrote(&mut self, bytes: impl Iterator<Item = impl AsRef<[u8]>>) {
-        self.watch.wrote_bytes(&mut self.outgoing, bytes);
-        if !self.inner.holds_back() {
-            self.watch.accepted();
-        }
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        match &buf.filled()[before..] {
-            [] => this.watch.ended(),
-            bytes => this.watch.read(&mut this.incoming, bytes),
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let accepted = ready!(Pin::new(&mut this.inner).poll_write(cx, buf))?;
-        this.wrote(std::iter::once(&buf[..accepted]));
-        Poll::Ready(Ok(accepted))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let accepted = ready!(Pin::new(&mut this.inner).poll_write_vectored(cx, bufs))?;
-        let mut left = accepted;
-        let taken = bufs.iter().map(|buf| {
-            let taken = left.min(buf.len());
-            left -= taken;
-            &buf[..taken]
-        });
-        this.wrote(taken);
-        Poll::Ready(Ok(accepted))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(Pin::new(&mut this.inner).poll_flush(cx))?;
-        this.watch.accepted();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn watch(streams: usize) -> (Arc<Watch>, Instant) {
-        let watch = Watch::new(Arc::default());
-        assert_eq!((0..streams).map(|_| watch.open()).collect::<Vec<_>>(), [1, 3, 5][..streams]);
-        (watch, Instant::now())
-    }
-
-    fn stamp(start: Instant, number: u64) -> ReadStamp {
-        ReadStamp { at: start + Duration::from_millis(number), number }
-    }
-
-    /// Data arrives, as (read, stream, bytes).
-    fn arrive(watch: &Watch, start: Instant, data: &[(u64, u32, usize)]) {
-        for &(read, stream, bytes) in data {
-            watch.known().arrived(Told::Data { stream, bytes, last: false }, stamp(start, read));
-        }
-    }
-
-    #[test]
-    fn each_frame_has_the_read_that_ended_it_whenever_it_is_handed_on() {
-        let (watch, start) = watch(2);
-        // Two streams in turns; the first has two frames in one read, and one of its frames is empty.
-        arrive(
-            &watch,
-            start,
-            &[(1, 1, 10), (1, 3, 5), (2, 1, 10), (2, 1, 7), (3, 3, 1), (4, 1, 0), (5, 1, 3), (6, 9, 4)],
-        );
-        let reads = |stream, ends: &[u64]| -> Vec<u64> {
-            ends.iter().map(|&end| watch.take_read(stream, end).map_or(0, |stamp| stamp.number)).collect()
-        };
-        assert_eq!(reads(1, &[10, 20, 27, 30]), [1, 2, 2, 5]);
-        assert_eq!(reads(3, &[5, 6]), [1, 3]);
-        assert_eq!(watch.last_read(1), Some(stamp(start, 5)));
-        // A stream of nobody's leaves nothing behind, nor does one that is over.
-        assert_eq!((reads(9, &[4]), watch.last_read(9)), (vec![0], None));
-        watch.enter();
-        watch.leave(Some(1), start);
-        assert!(watch.last_read(1).is_none() && watch.known().streams.len() == 1);
-    }
-
-    #[test]
-    fn reads_that_nobody_takes_are_bounded_and_the_last_stands_for_them() {
-        let (watch, start) = watch(1);
-        let most = MOST_READS as u64;
-        for read in 1..=most + 10 {
-            arrive(&watch, start, &[(read, 1, 1)]);
-        }
-        assert_eq!(watch.known().streams[&1].reads.len(), MOST_READS);
-        assert_eq!(watch.take_read(1, most - 1), Some(stamp(start, most - 1)));
-        assert_eq!(watch.take_read(1, most + 3), Some(stamp(start, most + 10)));
-    }
-
-    #[test]
-    fn a_head_is_the_last_before_data_and_a_reset_is_the_streams_own() {
-        let (watch, start) = watch(2);
-        let headers = |read| watch.known().arrived(Told::Headers { stream: 1, last: false }, stamp(start, read));
-        headers(1);
-        headers(2);
-        arrive(&watch, start, &[(3, 1, 1)]);
-        headers(4);
-        assert_eq!((watch.head(1), watch.last_read(1)), (Some(stamp(start, 2)), Some(stamp(start, 4))));
-        watch.known().arrived(Told::Reset { stream: 3 }, stamp(start, 5));
-        assert!(watch.was_reset(3) && !watch.was_reset(1));
-    }
-
-    #[test]
-    fn a_request_is_sent_with_its_own_last_frame() {
-        let (watch, start) = watch(2);
-        let at = |millis| start + Duration::from_millis(millis);
-        let left = |stream, last, millis| watch.known().left(Told::Data { stream, bytes: 1, last }, at(millis));
-        left(1, false, 1);
-        left(3, true, 2);
-        assert_eq!((watch.wrote(1), watch.sent(1), watch.sent(3)), (Some(at(1)), None, None));
-        assert_eq!(watch.known().held_back, [3]);
-        left(1, true, 3);
-        assert_eq!(watch.known().held_back, [3, 1]);
-    }
-
-    #[test]
-    fn a_request_that_never_reached_the_wire_makes_the_numbers_doubtful() {
-        let (watch, start) = watch(2);
-        watch.known().left(Told::Headers { stream: 1, last: true }, start);
-        watch.failed(Some(1));
-        watch.failed(None);
-        assert!(!watch.is_astray() && watch.wrote(1).is_some());
-        watch.failed(Some(3));
-        assert!(watch.is_astray() && watch.wrote(1).is_none());
-    }
-
-    #[test]
-    fn a_servers_bound_is_kept() {
-        let (watch, start) = watch(0);
-        for most in [1, 2] {
-            watch.known().arrived(Told::MostStreams(most), stamp(start, 1));
-            assert!(watch.has_room());
-            watch.enter();
-            assert!(!watch.has_room());
-        }
-        assert_eq!((watch.idle_since(), watch.active()), (None, 2));
-        watch.leave(None, start);
-        watch.leave(None, start);
-        assert!(watch.has_room() && watch.idle_since() == Some(start));
-    }
-}
+mod tests;
