@@ -301,8 +301,8 @@ fn a_client_that_leaves_ends_its_stream_alone() {
 #[test]
 fn silence_is_each_streams_own() {
     let server = Server::start(Setup::default());
-    let proxy = before(&server, "idle_timeout_ms = 300\nhead_timeout_ms = 60_000");
-    let busy = Plan { ttft: 1, itl: 20, tokens: 100, size: 1, head: 0, end: 0 };
+    let proxy = before(&server, "idle_timeout_ms = 1000\nhead_timeout_ms = 60_000");
+    let busy = Plan { ttft: 1, itl: 20, tokens: 150, size: 1, head: 0, end: 0 };
     let (mut client, head, _) = begun(&proxy, &server, "busy", busy);
     let reply = ask(&proxy, "silent", Plan { end: 2, ..QUICK });
     assert_eq!(reply.ended, Ended::Fin);
@@ -316,18 +316,18 @@ fn silence_is_each_streams_own() {
 #[test]
 fn a_head_that_does_not_come_is_late_whatever_else_is_written() {
     let server = Server::start(Setup::default());
-    let proxy = before(&server, "head_timeout_ms = 300");
+    let proxy = before(&server, "head_timeout_ms = 1000");
     let mut late = proxy.client();
     late.send(request("late", Plan { head: 3_600_000, ..QUICK }, STREAM));
     eventually("its request is read", || server.named("late"));
     let began = Instant::now();
     let mut others = 0;
-    // Far longer than 300 ms; each of these is written to the same connection.
-    while began.elapsed() < Duration::from_millis(1200) {
+    // Far longer than a second; each of these is written to the same connection.
+    while began.elapsed() < Duration::from_millis(3000) {
         others += 1;
         assert_whole(&ask(&proxy, &others.to_string(), QUICK), QUICK);
     }
-    assert_told(&late.reply(), 504, "upstream_timeout", &["did not answer within 300 ms"]);
+    assert_told(&late.reply(), 504, "upstream_timeout", &["did not answer within 1000 ms"]);
     let finished = proxy.finished(others + 1);
     let late = tagged(&finished, "late");
     assert_eq!(late.outcome.label(), "timeout");
