@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::anomaly::Anomaly;
 use super::count::{Counter, Counting};
@@ -83,6 +84,8 @@ pub struct Observation {
     reused: Option<bool>,
     timeline: Timeline,
     reader: Option<Reader>,
+    /// The room that the reader's decoder has. `None` where there is nothing to decode.
+    decoding: Option<OwnedSemaphorePermit>,
     delivery: Option<Delivery>,
     series: Option<Arc<Series>>,
     own_error: Option<OwnError>,
@@ -120,6 +123,7 @@ impl Observation {
             reused: None,
             timeline: Timeline::new(accepted),
             reader: None,
+            decoding: None,
             delivery: None,
             series: None,
             own_error: None,
@@ -191,13 +195,21 @@ impl Observation {
             }
             self.model = Some(label);
             let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
-            let reader = Reader::new(answered.content, stream_wanted, self.counting.is_some());
+            let content = self.readable(answered.content);
+            let reader = Reader::new(content, stream_wanted, self.counting.is_some());
             if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }
             self.reader = Some(reader);
             self.delivery = Some(Delivery::new(answered.framing));
         }
+    }
+
+    /// The content, if there is room to undo its codings.
+    fn readable(&mut self, content: Content) -> Content {
+        let Content::Encoded { codings, .. } = content else { return content };
+        self.decoding = self.meter.room_to_decode(codings.memory_mib());
+        if self.decoding.is_some() { content } else { Content::Opaque }
     }
 
     /// What the client's side tells as written counts this reply's body alone, not its whole connection.

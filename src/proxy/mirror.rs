@@ -13,17 +13,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::BodyExt;
 use hyper::body::Body;
-use hyper::{HeaderMap, Method, Request, Uri, Version, http};
+use hyper::{HeaderMap, Method, Request, Version, http};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::beyond::Going;
 use super::chat::asked;
 use super::failure::Refusal;
 use super::request::ChatRequest;
 use super::site::Site;
-use super::{Answer, Proxy, headers, local, pass_on};
+use super::{Answer, Proxy, headers, local};
 use crate::config::{MIRROR_SUFFIX, Mirror};
 use crate::measure::{Meter, MirrorMeter, Observation, ObservedBody};
 use crate::route::{Operation, classify};
@@ -70,7 +71,8 @@ struct Again {
     /// An index into the site's backends.
     backend: usize,
     upstream_model: Option<String>,
-    uri: Uri,
+    /// Without the query, in which some vendors' clients carry keys.
+    path: Box<str>,
     headers: HeaderMap,
     chat: ChatRequest,
 }
@@ -156,8 +158,8 @@ impl Proxy {
         let again = Again {
             backend: mirror.backend,
             upstream_model: mirror.upstream_model.clone(),
-            uri: head.uri.clone(),
-            headers: head.headers.clone(),
+            path: head.uri.path().into(),
+            headers: headers::for_mirror(&head.headers),
             chat: chat.clone(),
         };
         Some(Job { again, room })
@@ -185,23 +187,20 @@ impl Proxy {
     }
 
     async fn ask_again(&self, again: Again, observation: &mut Observation) -> Result<Answer, Refusal> {
-        let Again { backend: index, upstream_model, uri, mut headers, chat } = again;
-        if let Some(llama) = &self.site.llamas[index] {
+        let Again { backend, upstream_model, path, headers, chat } = again;
+        if let Some(llama) = &self.site.llamas[backend] {
             return local::answer(llama, chat, Version::HTTP_11, observation).await;
         }
-        if let Some(counter) = self.site.tokens.of(index) {
+        if let Some(counter) = self.site.tokens.of(backend) {
             observation.count_with(counter.clone(), chat.body());
         }
-        let backend = &self.site.backends[index];
-        headers::to_mirror(&mut headers, backend.key.as_ref());
-        let alias = upstream_model.as_deref().filter(|alias| chat.model.as_deref() != Some(alias));
-        let body = Either::Left(Full::new(chat.into_body(alias)));
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = Method::POST;
         head.headers = headers;
-        head.uri = uri.clone();
-        let reply = self.send(index, backend, &classify(uri.path()), head, body, observation).await?;
-        Ok(pass_on(reply, false, backend.event_timeout, None, observation))
+        let alias = upstream_model.as_deref().filter(|alias| chat.model.as_deref() != Some(alias));
+        let going = Going { backend, target: &classify(&path), head, chat, alias };
+        let returned = self.send_chat(going, observation).await?;
+        Ok(self.pass_chat_on(returned, observation))
     }
 }
 

@@ -4,10 +4,11 @@
 //! when they are counted.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokenizers::Tokenizer;
@@ -17,6 +18,8 @@ use crate::config::{Backend, BackendKind};
 use crate::measure::{Counter, Uncounted};
 use crate::niceness::yield_to_proxy;
 
+/// How long a stop waits for counts, and then for the one at hand.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// The most exchanges that wait.
 const MOST_WAITING: usize = 256;
 /// The most bytes that those which wait hold, in text and requests.
@@ -43,7 +46,7 @@ impl Tokens {
     /// Reads every tokenizer, and starts the thread if there is one.
     pub(super) fn start(backends: &[Backend]) -> Result<Self, BackendError> {
         let (send, receive) = sync_channel(MOST_WAITING);
-        let queue = Arc::new(Queue { send: Mutex::new(Some(send)), bytes: Arc::default() });
+        let queue = Arc::new(Queue { send: Mutex::new(Some(send)), bytes: Arc::default(), hurry: Arc::default() });
         let mut read: Vec<(&Path, Arc<Tokenizer>)> = Vec::new();
         let mut counters = Vec::new();
         for backend in backends {
@@ -66,10 +69,10 @@ impl Tokens {
             let counter: Arc<dyn Counter> = Arc::new(ByTokenizer { tokenizer, queue: queue.clone() });
             counters.push(Some(counter));
         }
-        let bytes = queue.bytes.clone();
+        let (bytes, hurry) = (queue.bytes.clone(), queue.hurry.clone());
         let work = move || {
             yield_to_proxy();
-            count_all(&receive, &bytes);
+            count_all(&receive, &bytes, &hurry);
         };
         let thread =
             if read.is_empty() { None } else { Some(thread::Builder::new().name("tokens".to_owned()).spawn(work)?) };
@@ -81,13 +84,25 @@ impl Tokens {
         self.counters[backend].as_ref()
     }
 
-    /// Waits until all that was taken is counted and told; nothing more is taken.
+    /// Waits until all that was taken is counted and told; nothing more is taken. What takes longer than [`PATIENCE`] is
+    /// told uncounted.
     pub(super) fn stop(&self) {
         drop(lock(&self.queue.send).take());
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
+        let Some(thread) = lock(&self.thread).take() else { return };
+        let ends_within_patience = || {
+            let began = Instant::now();
+            while !thread.is_finished() && began.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(2));
+            }
+            thread.is_finished()
+        };
+        let ended = ends_within_patience() || {
+            self.queue.hurry.store(true, Relaxed);
+            ends_within_patience()
+        };
+        if !ended {
+            tracing::warn!("a tokenizer does not come to an end; its request stays in flight");
+        } else if thread.join().is_err() {
             tracing::error!("the thread that counts tokens panicked");
         }
     }
@@ -111,6 +126,8 @@ struct Queue {
     send: Mutex<Option<SyncSender<Job>>>,
     /// The bytes that those which wait hold, and the one at hand.
     bytes: Arc<AtomicUsize>,
+    /// What still waits is to be told uncounted.
+    hurry: Arc<AtomicBool>,
 }
 
 struct Job {
@@ -143,9 +160,13 @@ impl Counter for ByTokenizer {
     }
 }
 
-fn count_all(receive: &Receiver<Job>, waiting: &AtomicUsize) {
+fn count_all(receive: &Receiver<Job>, waiting: &AtomicUsize, hurry: &AtomicBool) {
     for Job { uncounted, tokenizer, bytes } in receive {
-        uncounted.counted(|text| tokenizer.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64));
+        let tokens = |text: &str| {
+            let in_time = !hurry.load(Relaxed);
+            in_time.then(|| tokenizer.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64)).flatten()
+        };
+        uncounted.counted(tokens);
         waiting.fetch_sub(bytes, Relaxed);
     }
 }

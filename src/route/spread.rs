@@ -30,8 +30,8 @@ pub fn drawn(destinations: &[Destination], chance: u64) -> &Destination {
 /// order of the file does not matter.
 pub fn kept<'a>(destinations: &'a [Destination], key: Key, name_of: impl Fn(usize) -> &'a str) -> &'a Destination {
     let score = |to: &Destination| {
-        // 53 bits and a half, so that neither 0 nor 1 comes out.
-        let uniform = ((key.with(name_of(to.backend)).0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        // 52 bits and a half, which a float holds exactly: neither 0 nor 1 comes out.
+        let uniform = ((key.with(name_of(to.backend)).0 >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
         -f64::from(to.weight) / uniform.ln()
     };
     let weighty = destinations.iter().filter(|to| to.weight > 0);

@@ -15,10 +15,11 @@ use thiserror::Error;
 
 /// More codings than this, one on another, are not undone.
 const MOST_CODINGS: usize = 4;
-/// How many bytes one fed byte may become, those between two codings counted too; deflate itself reaches 1,032.
-const MOST_RATIO: u64 = 1100;
-/// What may be more than that, in bytes: a small read may bring the end of what was compressed before.
-const ALLOWANCE: u64 = 1024 * 1024;
+/// How many bytes one fed byte may become in the long run, those between two codings counted too. Events of a model
+/// flushed one by one become 30 times as many at most; deflate itself reaches 1,032.
+const MOST_RATIO: u64 = 64;
+/// What may be more than that, in bytes: a document of one letter, or what was compressed before and comes at once.
+const ALLOWANCE: u64 = 2 * 1024 * 1024;
 /// Decoded bytes come in pieces of at most this size.
 const PIECE: usize = 8 * 1024;
 
@@ -73,6 +74,16 @@ impl Codings {
         Some(codings)
     }
 
+    /// What undoing them may take, in MiB: their windows.
+    pub fn memory_mib(&self) -> u32 {
+        let window = |coding: &Coding| match coding {
+            Coding::Gzip | Coding::Deflate => 1,
+            Coding::Brotli => 16,
+            Coding::Zstd => 8,
+        };
+        self.0.iter().flatten().map(window).sum()
+    }
+
     /// Whether nothing was applied.
     pub fn is_empty(&self) -> bool {
         self.0[0].is_none()
@@ -94,7 +105,7 @@ pub enum Undecodable {
 pub struct Decoder {
     /// The last coding applied comes first.
     steps: Vec<Step>,
-    /// Bytes that may still come out.
+    /// Bytes that may still come out: what was fed times the ratio, and the allowance, which fills up again.
     budget: u64,
 }
 

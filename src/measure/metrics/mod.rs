@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus::{Registry, TextEncoder};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod connections;
 mod engine;
@@ -28,6 +29,8 @@ use models::{Label, Models};
 pub(in crate::measure) use own_error::OwnError;
 pub(in crate::measure) use series::Series;
 
+/// What the decoders of all replies may take together, in MiB; replies beyond are not looked into.
+const MOST_DECODING_MIB: usize = 512;
 /// The label of a model whose name may not be one.
 const OTHER: &str = "other";
 
@@ -68,6 +71,8 @@ pub struct Meter {
     cutting_off: AtomicBool,
     /// Clients' requests in flight.
     at_once: AtomicUsize,
+    /// What decoders may still take, in MiB.
+    decoding: Arc<Semaphore>,
 }
 
 /// Backend, model, operation.
@@ -89,6 +94,7 @@ impl Meter {
             listeners,
             cutting_off: AtomicBool::new(false),
             at_once: AtomicUsize::new(0),
+            decoding: Arc::new(Semaphore::new(MOST_DECODING_MIB)),
         }
     }
 
@@ -110,6 +116,11 @@ impl Meter {
     /// One that began is over.
     pub(super) fn leave(&self) {
         self.at_once.fetch_sub(1, Relaxed);
+    }
+
+    /// Room for a decoder of so many MiB, until it is dropped. `None` where those of other replies leave none.
+    pub(super) fn room_to_decode(&self, mib: u32) -> Option<OwnedSemaphorePermit> {
+        self.decoding.clone().try_acquire_many_owned(mib).ok()
     }
 
     /// From now on a reply that is dropped was cut off by the shutdown, not by its client.

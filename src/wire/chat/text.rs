@@ -39,12 +39,17 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     !taken.unread
 }
 
-/// Gives `each` the text of a request's messages. Returns whether they hold nothing else: images and audio are tokens,
-/// too.
+/// Gives `each` the text of a request's messages. Returns whether its prompt is nothing else: images and audio are tokens,
+/// too, and so are the tools and schemas that a template writes out in its own way.
 pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     let text = String::from_utf8_lossy(body);
     let mut taken = Taken { each, place: 0, unread: false, foreign: false };
-    let Some([Some(messages)]) = fields(&text, ["messages"]) else { return false };
+    let Some([Some(messages), tools, functions, format]) =
+        fields(&text, ["messages", "tools", "functions", "response_format"])
+    else {
+        return false;
+    };
+    taken.foreign = [tools, functions, format].into_iter().flatten().any(|given| !is_empty(given));
     each_item(messages, |message| {
         taken.message(message);
         taken.place += 1;
@@ -80,7 +85,8 @@ impl Taken<'_> {
         if let Some(content) = content {
             self.parts(content, Part::Content, NESTING);
         }
-        for reasoning in [reasoning_content, reasoning].into_iter().flatten() {
+        // One text under both its names, as some servers send it for old and new clients.
+        if let Some(reasoning) = reasoning_content.filter(|text| !is_empty(text)).or(reasoning) {
             self.parts(reasoning, Part::Reasoning, NESTING);
         }
         if let Some(refusal) = refusal {
@@ -178,10 +184,13 @@ mod tests {
 
     #[test]
     fn every_kind_of_output_is_taken_where_it_belongs() {
-        let cases: [(&str, &[&str]); 11] = [
+        let cases: [(&str, &[&str]); 14] = [
             (r#"{"content":"a\n\u00e9"}"#, &["3 Content a\né"]),
             (r#"{"reasoning_content":"r"}"#, &["3 Reasoning r"]),
             (r#"{"reasoning":"r","content":"a"}"#, &["3 Content a", "3 Reasoning r"]),
+            (r#"{"reasoning":"r","reasoning_content":"r"}"#, &["3 Reasoning r"]),
+            (r#"{"reasoning_content":"","reasoning":"r"}"#, &["3 Reasoning r"]),
+            (r#"{"reasoning_content":null,"reasoning":"r"}"#, &["3 Reasoning r"]),
             (r#"{"refusal":"no"}"#, &["3 Refusal no"]),
             (r#"{"function_call":{"name":"f","arguments":"{}"}}"#, &["3 Name(0) f", "3 Arguments(0) {}"]),
             (r#"{"tool_calls":[{"index":2,"function":{"arguments":"{\"a\""}}]}"#, &["3 Arguments(2) {\"a\""]),
@@ -224,6 +233,15 @@ mod tests {
         assert_eq!(taken(prompt_text, text), (expected.to_vec(), true));
         let image = r#"{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:"}},"b"]}]}"#;
         assert_eq!(taken(prompt_text, image), (vec!["0 Content b".to_owned()], false));
+        for beside in
+            [r#""tools":[{"type":"function"}]"#, r#""functions":[{}]"#, r#""response_format":{"type":"text"}"#]
+        {
+            let body = format!(r#"{{"messages":[{{"content":"b"}}],{beside}}}"#);
+            assert_eq!(taken(prompt_text, &body), (vec!["0 Content b".to_owned()], false), "{beside}");
+        }
+        for nothing in [r#""tools":[]"#, r#""tools":null"#, r#""functions":[]"#] {
+            assert!(taken(prompt_text, &format!(r#"{{"messages":[{{"content":"b"}}],{nothing}}}"#)).1, "{nothing}");
+        }
         for none in ["{}", "{", r#"{"messages":null}"#] {
             assert!(!taken(prompt_text, none).1, "{none}");
         }
