@@ -137,7 +137,7 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
 
     /// Gives the client another body in the place of a [kept](Self::kept) one, with this status; if that has not ended,
     /// it ends as `left`. The exchange is over when the other body is.
-    pub fn replaced<W>(mut self, whole: W, status: u16, left: Ending, client: &Io) -> ObservedBody<W>
+    pub fn replaced<W>(mut self, whole: W, status: u16, left: Ending, client: &dyn Outlet) -> ObservedBody<W>
     where
         W: Body<Data = Bytes> + Stamped,
     {

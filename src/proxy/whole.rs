@@ -109,7 +109,7 @@ pub(super) async fn gather(gathering: Gathering, response: Response<Observed>, c
     };
     let status = head.status.as_u16();
     let whole = BackendBody::Whole(Full::new(whole));
-    Response::from_parts(head, source.observed.replaced(whole, status, left, &client.io))
+    Response::from_parts(head, source.observed.replaced(whole, status, left, client.outlet()))
 }
 
 /// The upstream's body, its codings undone.

@@ -7,7 +7,7 @@ use streamgauge::backend::sim::text;
 use crate::support::client::Client;
 use crate::support::stage::{Proxy, sim};
 use crate::support::upstream::Upstream;
-use crate::{STREAM, refused, with};
+use crate::{STREAM, empty_scrape, refused, with};
 
 const BODY: &str = "{\"a\":1}";
 
@@ -48,7 +48,8 @@ fn ambiguous_lengths_are_refused_and_reach_no_upstream() {
         }
     }
     assert_eq!(sim.counts().opened, 0);
-    let scrape = proxy.idle_scrape();
+    // Counted once the client has its answer.
+    let scrape = empty_scrape(&proxy);
     assert_eq!(refused(&scrape, "bad_request"), 2.0 * cases.len() as f64);
     assert_eq!(scrape.sum("requests_started_total", &[]), 0.0, "none was a request");
 }

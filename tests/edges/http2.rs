@@ -476,3 +476,22 @@ async fn a_rebound_name_cannot_spend_a_configured_key() {
     assert_eq!(client.ask(request).await.status(), 403);
     assert_eq!(sim.counts().requests, 1);
 }
+
+/// A reply that was put together for its client is written to its own stream, too.
+#[tokio::test]
+async fn a_reply_put_together_leaves_the_other_streams_their_measures() {
+    let sim = sim();
+    let config = with("", sim.addr()).replace("[[route]]", "measure_non_stream = true\n[[route]]");
+    let proxy = Proxy::start(&config);
+    let client = Client::connect(proxy.running.listen()).await;
+    let running = client.ask(chat("ttft_ms=1,itl_ms=5,tokens=60", STREAM)).await;
+    let whole = STREAM.replace("\"stream\":true,", "");
+    let reply = client.ask(chat("ttft_ms=1,itl_ms=0,tokens=3", &whole)).await;
+    assert_eq!(reply.headers()["content-type"], "application/json");
+    let reply: serde_json::Value = serde_json::from_str(&text_of(reply.into_body()).await).expect("JSON");
+    assert_eq!(reply["choices"][0]["message"]["content"], text(3));
+    assert_eq!(content(&text_of(running.into_body()).await), text(60));
+    let finished = proxy.finished(2);
+    assert!(finished.iter().all(|exchange| exchange.outcome.label() == "ok"), "{finished:?}");
+    assert!(finished[1].tgs().is_some(), "the stream's last token was seen written: {finished:?}");
+}
