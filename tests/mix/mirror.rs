@@ -114,6 +114,25 @@ fn a_mirror_gets_the_bytes_and_none_of_the_credentials() {
 }
 
 #[test]
+fn a_mirror_is_asked_for_what_its_own_backend_is_configured_to_be_asked() {
+    let (a, b) = (sim(), sim());
+    let asking = "include_usage = true\nmeasure_non_stream = true";
+    let proxy = Proxy::start(&config(a.addr(), b.addr(), asking, "share = 1"));
+    let mut client = proxy.client();
+    let reply = client.ask(stream(&[], "ttft_ms=1,itl_ms=1,tokens=3"));
+    assert!(reply.is_done() && !String::from_utf8_lossy(&reply.body).contains("usage\":{"), "{reply:?}");
+    assert_eq!(client.ask(chat("m", &[])).json()["object"], "chat.completion");
+    let finished = proxy.finished(4);
+    let text = |body: &[u8]| String::from_utf8(body.to_vec()).expect("text");
+    assert!(a.received().iter().all(|received| !text(&received.request.body).contains("stream_options")));
+    assert!(b.received().iter().all(|received| text(&received.request.body).contains("stream_options")));
+    for exchange in finished.iter().filter(|exchange| exchange.backend.as_deref() == Some("b+mirror")) {
+        assert_eq!(exchange.outcome.label(), "ok");
+        assert!(exchange.usage.is_some() && exchange.marks.first_token.is_some(), "{exchange:?}");
+    }
+}
+
+#[test]
 fn a_signed_request_is_mirrored_without_its_signature() {
     let (a, b) = (sim(), sim());
     let proxy = Proxy::start(&config(a.addr(), b.addr(), "", "share = 1, upstream_model = \"of-b\""));
