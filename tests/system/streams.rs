@@ -95,7 +95,8 @@ fn a_slow_client_holds_nobody_else_up_and_memory_is_bounded() {
         let reply = quick.ask(post("/v1/chat/completions", &[("x-sim", "ttft_ms=1,itl_ms=1,tokens=5")], STREAM));
         assert_eq!(reply.text(0, "content"), text(5));
     }
-    assert_eq!(sim.counts().finished, 20, "the flood waits for its client");
+    // The simulation may book an end after its client has seen it; the flood waits for its own.
+    eventually("the quick ones are over, and the flood is not", || (sim.counts().finished == 20).then_some(()));
     let reply = slow.rest(head);
     assert!(reply.body == script.bytes() && reply.ended == Ended::Complete, "{} bytes", reply.body.len());
     eventually("the flood is over", || (sim.counts().finished == 21).then_some(()));

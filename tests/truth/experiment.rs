@@ -196,9 +196,9 @@ pub(crate) fn run(plans: &[Plan], at_once: usize) -> Outcome {
     runtime.block_on(async {
         tokio::time::timeout(PATIENCE, send(client, requests.collect(), at_once)).await.expect("every reply in time");
     });
-    // The last may be booked right after its client has seen its end.
+    // The last may be told right after its client has seen its end, and booked right after it was told.
     let deadline = Instant::now() + PATIENCE;
-    while finished.lock().unwrap_or_else(PoisonError::into_inner).len() < all {
+    while finished.lock().unwrap_or_else(PoisonError::into_inner).len() < all || running.meter().in_flight("sim") > 0 {
         assert!(Instant::now() < deadline, "the proxy has not finished every exchange");
         std::thread::yield_now();
     }
