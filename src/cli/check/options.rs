@@ -1,5 +1,7 @@
 //! Whether an upstream heeds `stream_options`, held against what the configuration asks of it.
 
+use hyper::StatusCode;
+
 use super::advice::{Place, answered, unanswered};
 use super::ask::Heard;
 use super::report::Finding;
@@ -13,16 +15,17 @@ pub(super) fn judge(answer: &Result<Heard, Cause>, before: &Seen, backend: &str,
         Err(cause) => return unanswered(cause, place.config),
     };
     let on = place.config.include_usage;
-    if heard.status.is_client_error() {
+    if matches!(heard.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
         let detail = format!("rejected: {}", answered(heard, place));
-        return if on {
-            Finding::failed(
-                detail,
-                format!("set include_usage = false in [backend.{backend}]: with it every stream fails"),
+        let advice = if on {
+            format!(
+                "streams are asked for again without it, and work; set include_usage = false in [backend.{backend}] to \
+                 spare the second request"
             )
         } else {
-            Finding::note(detail, "leave include_usage = false; clients that ask for usage get this answer")
+            "leave include_usage = false; clients that ask for usage get this answer".to_owned()
         };
+        return Finding::note(detail, advice);
     }
     if !heard.status.is_success() {
         return Finding::note(format!("unknown: {}", answered(heard, place)), "the stream before it worked: try again");
