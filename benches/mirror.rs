@@ -1,4 +1,4 @@
-//! What a mirror costs the client whose requests are mirrored: nothing that can be measured, whatever the mirror does.
+//! What a mirror costs the client whose requests are mirrored, whatever the mirror does; the aim is nothing.
 //!
 //! One proxy in a process of its own, one simulated upstream, and mirrors that answer, are gone, never answer, or flood.
 //! Each round runs streams without a mirror and with one, right after each other and in turn first, for each kind of

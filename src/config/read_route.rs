@@ -49,6 +49,14 @@ fn route(node: &Node<'_>, backends: &[Backend], warnings: &mut Vec<String>) -> R
     let alias = node.get("upstream_model").map(|node| Ok(node.text()?.to_owned())).transpose()?;
     let destinations = destinations(&to, backends, alias.as_deref())?;
     let mirror = node.get("mirror").map(|node| mirror(&node, backends, alias.as_deref())).transpose()?;
+    if let Some(mirror) = &mirror
+        && let Backend { name, kind: BackendKind::OpenAi(api) } = &backends[mirror.backend]
+        && api.api_key.is_none()
+    {
+        warnings.push(format!(
+            "the mirror of the route for \"{model}\" sends no key: backend {name:?} has none, and clients' own stay here"
+        ));
+    }
     let needless = |destination: &Destination| is_llama(&backends[destination.backend]);
     if let (Some(alias), true) = (node.get("upstream_model"), destinations.iter().all(needless)) {
         return Err(nameless(&alias, &backends[destinations[0].backend]));
@@ -132,6 +140,11 @@ fn backend_index(node: &Node<'_>, backends: &[Backend], form: &str) -> Result<us
     backends.iter().position(|backend| &*backend.name == name).ok_or_else(|| {
         let names: Vec<&str> = backends.iter().map(|backend| &*backend.name).collect();
         let names = if names.is_empty() { "none, add [backend.NAME]".to_owned() } else { names.join(", ") };
-        node.error(format!("no backend is called \"{name}\"; configured: {names}"))
+        let hint = if name == "taotoken" {
+            "; a file replaces the built-in one, so write [backend.taotoken] here"
+        } else {
+            ""
+        };
+        node.error(format!("no backend is called \"{name}\"; configured: {names}{hint}"))
     })
 }

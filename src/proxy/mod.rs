@@ -33,7 +33,7 @@ mod whole;
 pub use mirror::Mirroring;
 pub use reply::BackendBody;
 pub use site::{BackendError, Site};
-pub use tokens::TokenizerError;
+pub use tokens::{TokenizerError, check_tokenizer};
 
 use crate::backend::upstream::{Failure, Reply, RequestBody, Upstream};
 use crate::measure::{Answered, Content, Framing, Observation, ObservedBody};

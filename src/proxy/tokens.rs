@@ -108,6 +108,14 @@ impl Tokens {
     }
 }
 
+/// Whether a tokenizer can be put to use.
+///
+/// # Errors
+/// What `serve` would say at its start.
+pub fn check_tokenizer(path: &Path) -> Result<(), TokenizerError> {
+    load(path).map(drop)
+}
+
 fn load(path: &Path) -> Result<Tokenizer, TokenizerError> {
     let failed = |problem: String| TokenizerError { path: path.to_owned(), problem };
     let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;

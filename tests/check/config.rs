@@ -104,6 +104,19 @@ fn a_certificate_file_without_certificates_is_told_before_anything_is_asked() {
 }
 
 #[test]
+fn a_file_that_is_no_tokenizer_is_told_as_serve_would() {
+    let upstream = upstream(|_, _| None);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokenizer.json");
+    std::fs::write(&file, "nonsense").expect("written");
+    check(&upstream.url(), &format!("tokenizer = '{}'", file.display())).failed_at(
+        "config",
+        &format!("tokenizer: {}: not a tokenizer", file.display()),
+        "streamgauge serve would not start",
+    );
+}
+
+#[test]
 fn without_a_file_the_built_in_backend_is_checked_and_flags_come_from_variables() {
     let upstream = upstream(|_, _| None);
     let environment = [
@@ -117,7 +130,10 @@ fn without_a_file_the_built_in_backend_is_checked_and_flags_come_from_variables(
     assert_eq!(code, Some(0), "{out}{err}");
     let report: Value = serde_json::from_str(&out).expect("JSON");
     let steps = &report["backends"][0]["steps"];
-    assert_eq!((&report["backends"][0]["backend"], &steps[0]["detail"]), (&"taotoken".into(), &"built-in".into()));
+    assert_eq!(
+        (&report["backends"][0]["backend"], &steps[0]["detail"]),
+        (&"taotoken".into(), &"built-in configuration".into())
+    );
     assert!(steps[7]["detail"].as_str().expect("chat").starts_with("\"gpt-4o-mini\" answered"), "{steps}");
 }
 

@@ -66,6 +66,24 @@ fn the_model_is_what_serve_would_send() {
     let aliased = config(route("fast", "upstream_model = \"gpt-4o\""));
     check_with(&aliased, &[], &[]).is_well().says("chat", "ok", "\"gpt-4o\" answered", "");
     check_with(&aliased, &["--model", "fast"], &[]).is_well();
+    let only = up(&upstream.url(), "").replace(TO_UP, "[[route]]\nmodel = \"other\"\nbackend = \"up\"\n");
+    let unrouted = check_with(&only, &["--model", "gpt-4o"], &[]);
+    unrouted.is_well().says(
+        "chat",
+        "note",
+        "\"gpt-4o\" answered",
+        "add [[route]] with model = \"gpt-4o\", or give --model a name that a route takes",
+    );
+    assert_eq!(
+        check_with(&aliased, &["--model", "gpt-4o"], &[]).step("chat")["status"],
+        "ok",
+        "the last route takes it"
+    );
+    check_with(&config(route("fast", "upstream_model = \"m9\"")), &["--model", "fast"], &[]).failed_at(
+        "chat",
+        "\"m9\" is not known there",
+        "correct the route's upstream_model or model, or give --model",
+    );
     check_with(&config(route("claude", "")), &[], &[]).failed_at(
         "chat",
         "\"claude\" is not known there",

@@ -159,22 +159,30 @@ fn certificates_that_do_not_fit_are_told_apart() {
         );
     }
 
-    let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
-    parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
-    parameters.not_after = rcgen::date_time_ymd(2021, 1, 1);
-    let expired = parameters.self_signed(&pair).expect("a certificate");
-    std::fs::write(&file, expired.pem()).expect("written");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let server = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| {
-            let key = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
-            builder.with_no_client_auth().with_single_cert(vec![expired.der().clone()], key)
-        })
-        .expect("a server configuration");
-    let sim = spawn(SimConfig { tls: Some(Arc::new(server)), ..SimConfig::default() });
-    let url = format!("https://localhost:{}", sim.addr().port());
-    check(&url, &ca_file).failed_at("tls", "handshake failed", "the certificate has expired");
+    let mut expired = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    expired.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    expired.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    // What openssl makes when it is told nothing else.
+    let mut of_a_ca = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    of_a_ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    for (parameters, advice) in [
+        (expired, "the certificate has expired"),
+        (of_a_ca, "a CA's certificate is used there as the server's own: give the server one with"),
+    ] {
+        let issued = parameters.self_signed(&pair).expect("a certificate");
+        std::fs::write(&file, issued.pem()).expect("written");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                let key = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
+                builder.with_no_client_auth().with_single_cert(vec![issued.der().clone()], key)
+            })
+            .expect("a server configuration");
+        let sim = spawn(SimConfig { tls: Some(Arc::new(server)), ..SimConfig::default() });
+        let url = format!("https://localhost:{}", sim.addr().port());
+        check(&url, &ca_file).failed_at("tls", "handshake failed", advice);
+    }
 }
 
 #[test]

@@ -112,6 +112,11 @@ fn of_tls(error: &io::Error, base: &BaseUrl) -> String {
                 "the certificate's issuer is not trusted here: for a CA of your own set ca_file to its certificate (PEM)"
                     .to_owned()
             }
+            CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+                "a CA's certificate is used there as the server's own: give the server one with basicConstraints CA:FALSE, \
+                 signed by itself or by that CA"
+                    .to_owned()
+            }
             _ => "the certificate is no good: it must be replaced there".to_owned(),
         },
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {

@@ -62,7 +62,8 @@ pub fn run(args: &CheckArgs) -> Result<(), Failed> {
     let chosen: Vec<(usize, &Backend)> = chosen(&config, args.backend.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failed::running)?;
 
-    let file = args.config.as_ref().map_or_else(|| "built-in".to_owned(), |path| path.display().to_string());
+    let file =
+        args.config.as_ref().map_or_else(|| "built-in configuration".to_owned(), |path| path.display().to_string());
     let mut report = Report::new(args.format, config.warnings.clone());
     for (index, backend) in chosen {
         let name = &*backend.name;

@@ -22,6 +22,8 @@ pub(super) struct Model {
 pub(super) enum Origin {
     /// `--model`.
     Flag,
+    /// `--model`, which no route sends to this backend.
+    Unrouted,
     /// A route that leads to the backend.
     Route,
     /// The first of the upstream's list.
@@ -36,8 +38,14 @@ impl Model {
         let router = Router::new(config);
         if let Some(wanted) = wanted {
             // As `serve` would send it.
-            let name = router.route(wanted).and_then(|route| sent_as(route, backend, Some(wanted))).unwrap_or(wanted);
-            return Some(Self { name: name.to_owned(), origin: Origin::Flag });
+            let sent = router.route(wanted).and_then(|route| sent_as(route, backend, Some(wanted)));
+            let origin = match sent {
+                None => Origin::Unrouted,
+                // The alias is to blame, if anything is.
+                Some(sent) if sent != wanted => Origin::Route,
+                Some(_) => Origin::Flag,
+            };
+            return Some(Self { name: sent.unwrap_or(wanted).to_owned(), origin });
         }
         let named: Vec<&Route> = router.named().collect();
         let own = |route| named.contains(&route).then_some(&*route.model);
@@ -45,10 +53,21 @@ impl Model {
         Some(Self { name: name.to_owned(), origin: Origin::Route })
     }
 
+    /// A finding that was well, unless no route sends this name here: `serve` would not ask for it.
+    pub(super) fn unless_unrouted(&self, finding: Finding) -> Finding {
+        match (self.origin, finding.status) {
+            (Origin::Unrouted, Status::Ok | Status::Note) => Finding::note(
+                format!("{}; but no route sends this name here", finding.detail),
+                format!("add [[route]] with model = \"{}\", or give --model a name that a route takes", self.name),
+            ),
+            _ => finding,
+        }
+    }
+
     /// What to change for another one to be asked for.
     pub(super) fn how_to_change(&self) -> &'static str {
         match self.origin {
-            Origin::Flag => "correct --model",
+            Origin::Flag | Origin::Unrouted => "correct --model",
             Origin::Route => "correct the route's upstream_model or model, or give --model",
             Origin::List => "it was the first of the list; give --model",
         }

@@ -11,8 +11,9 @@ use super::reach::{self, Way};
 use super::report::{Finding, Steps};
 use super::stream::{self, Seen};
 use super::{options, words};
-use crate::backend::upstream::{Cause, SetupError};
+use crate::backend::upstream::Cause;
 use crate::config::OpenAi;
+use crate::proxy::check_tokenizer;
 
 const MODELS: &str = "/models";
 
@@ -40,12 +41,14 @@ pub(super) async fn walk(start: Start<'_>, steps: &mut Steps<'_>) -> Option<()> 
     let Start { backend, config, file, routed, model, env } = start;
     let key = Key::of(backend, config);
     let prepared = Way::new(config).and_then(|way| Ok((way, Asking::new(config)?)));
-    let (mut way, asking) = match prepared {
-        Ok(ready) => {
+    let tokenizer = config.tokenizer.as_deref().map_or(Ok(()), check_tokenizer);
+    let (mut way, asking) = match (prepared, tokenizer) {
+        (Ok(ready), Ok(())) => {
             steps.tell("config", read(file, backend, routed))?;
             ready
         }
-        Err(error) => return steps.tell("config", unprepared(&error)),
+        (Err(error), _) => return steps.tell("config", unprepared(error.key(), &error)),
+        (_, Err(error)) => return steps.tell("config", unprepared("tokenizer", &error)),
     };
     steps.tell("key", key.finding())?;
     steps.tell("proxy", reach::proxy(config, env))?;
@@ -81,14 +84,14 @@ pub(super) fn read(file: &str, backend: &str, routed: bool) -> Finding {
     Finding::note(format!("{file}; no route leads to this backend"), advice)
 }
 
-fn unprepared(error: &SetupError) -> Finding {
-    Finding::failed(format!("{}: {error}", error.key()), "correct the configuration; streamgauge serve would not start")
+fn unprepared(key: &str, error: &dyn std::fmt::Display) -> Finding {
+    Finding::failed(format!("{key}: {error}"), "correct the configuration; streamgauge serve would not start")
 }
 
 fn nothing_to_ask_for() -> Finding {
     Finding::failed(
         "there is no model to ask for: no route names one, and the upstream lists none",
-        "give --model with a name from the service's documentation",
+        "give --model with a name from the service's documentation; if there should be a list, correct base_url's path",
     )
 }
 
@@ -107,6 +110,11 @@ impl Asker<'_> {
 
     /// A whole reply; and the cap that the model takes.
     async fn chat(&self) -> (Finding, Cap) {
+        let (finding, cap) = self.asked_for_one_token().await;
+        (self.model.unless_unrouted(finding), cap)
+    }
+
+    async fn asked_for_one_token(&self) -> (Finding, Cap) {
         let answer = self.ask(Cap::MaxTokens, false, false).await;
         if let Ok(first) = &answer
             && chat::wants_other_cap(first)
