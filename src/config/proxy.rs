@@ -1,8 +1,8 @@
-//! The HTTP proxy that the environment puts between us and an upstream, by curl's rules.
+//! The HTTP proxy that the environment puts between us and an upstream.
 //!
 //! `HTTPS_PROXY` serves upstreams of `https`, `HTTP_PROXY` those of `http`, `ALL_PROXY` both where theirs is not set, and
 //! `NO_PROXY` lists whom to reach directly. Of each, the lower-case name is looked at first, and an empty variable is
-//! none. Loopback is no exception: list it in `NO_PROXY`.
+//! none; so does curl, but that it ignores `HTTP_PROXY` in upper case, which a CGI's client could set. Loopback is no exception: list it in `NO_PROXY`.
 //!
 //! Invariant: what a variable says is repeated in no error, as it may hold a password.
 
@@ -79,7 +79,12 @@ impl Proxy {
                 .filter(|&port| port != 0)
                 .ok_or_else(|| "the proxy's port must be a number from 1 to 65535".to_owned())?,
         };
-        Ok(Self { host, port, authorization: credentials.map(basic), variable })
+        Ok(Self {
+            host,
+            port,
+            authorization: credentials.filter(|credentials| !credentials.is_empty()).map(basic),
+            variable,
+        })
     }
 }
 

@@ -38,6 +38,11 @@ impl Target {
     /// A whole URL: how a proxy is asked (RFC 9112, section 3.2.2).
     pub(super) fn absolute_form<B>(&self, request: &mut Request<B>) {
         self.origin_form(request);
+        // It stands for the server as a whole, which a URL says without a path (RFC 9112, section 3.2.4); a lone slash is
+        // as near as `Uri` comes to that.
+        if request.uri().path() == "*" {
+            *request.uri_mut() = Uri::from_static("/");
+        }
         self.name(request);
     }
 
@@ -63,6 +68,16 @@ fn whole(parts: hyper::http::uri::Parts) -> Uri {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_url_of_the_server_itself_has_no_asterisk() {
+        let target = Target::new(&"http://api.example".parse().unwrap()).unwrap();
+        let mut request = Request::options("*").body(()).unwrap();
+        target.origin_form(&mut request);
+        assert_eq!(request.uri().to_string(), "*");
+        target.absolute_form(&mut request);
+        assert_eq!(request.uri().to_string(), "http://api.example/");
+    }
 
     #[test]
     fn each_form_can_follow_any_other() {

@@ -113,22 +113,33 @@ pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// What the answer's head says. `None` while more of it is to come.
-fn read(head: &[u8]) -> Option<Result<(), ProxyFault>> {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut answer = httparse::Response::new(&mut headers);
-    let length = match answer.parse(head) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return None,
-        Err(httparse::Error::TooManyHeaders) => return Some(Err(ProxyFault::Answer("it has more than 64 headers"))),
-        Err(_) => return Some(Err(ProxyFault::Answer("it is not HTTP"))),
-    };
-    Some(match answer.code.unwrap_or(0) {
-        // Whoever speaks TLS behind the tunnel does so when spoken to: this would be the proxy's own, or somebody's trick.
-        200..=299 if head.len() > length => Err(ProxyFault::Answer("bytes follow its head")),
-        200..=299 => Ok(()),
-        status => Err(ProxyFault::refused(status, answer.reason.unwrap_or(""))),
-    })
+/// What the answer's head says, interim ones before it (RFC 9110, section 15.2) passed over. `None` while more of it is
+/// to come.
+fn read(mut head: &[u8]) -> Option<Result<(), ProxyFault>> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut answer = httparse::Response::new(&mut headers);
+        let length = match answer.parse(head) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return None,
+            Err(httparse::Error::TooManyHeaders) => {
+                return Some(Err(ProxyFault::Answer("it has more than 64 headers")));
+            }
+            Err(_) => return Some(Err(ProxyFault::Answer("it is not HTTP"))),
+        };
+        return Some(match answer.code.unwrap_or(0) {
+            // 101 is final: the other side now waits for a protocol that nobody asked for.
+            100 | 102..=199 => {
+                head = &head[length..];
+                continue;
+            }
+            // Whoever speaks TLS behind the tunnel does so when spoken to: this would be the proxy's own, or somebody's
+            // trick.
+            200..=299 if head.len() > length => Err(ProxyFault::Answer("bytes follow its head")),
+            200..=299 => Ok(()),
+            status => Err(ProxyFault::refused(status, answer.reason.unwrap_or(""))),
+        });
+    }
 }
 
 #[cfg(test)]

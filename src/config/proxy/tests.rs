@@ -52,7 +52,9 @@ fn credentials_are_decoded_and_shown_to_nobody() {
         assert!(!format!("{proxy:?} {proxy}").contains(&STANDARD.encode(pair)));
         assert_eq!(proxy.to_string(), "http://proxy.example:1");
     }
-    assert_eq!(chosen("https://a", &[("HTTPS_PROXY", "b:1")]).unwrap().unwrap().authorization, None);
+    for url in ["b:1", "http://@b:1"] {
+        assert_eq!(chosen("https://a", &[("HTTPS_PROXY", url)]).unwrap().unwrap().authorization, None);
+    }
 }
 
 #[test]

@@ -35,7 +35,11 @@ async fn answered(answer: &[u8]) -> (Result<(), String>, String) {
 
 #[tokio::test]
 async fn a_tunnel_is_asked_for_and_granted() {
-    for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.0 200 Connection established\r\nProxy-agent: x\r\n\r\n"] {
+    for head in [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\na: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.0 200 Connection established\r\nProxy-agent: x\r\n\r\n",
+    ] {
         let (opened, asked) = answered(head.as_bytes()).await;
         assert_eq!(opened, Ok(()), "{head}");
         assert_eq!(
@@ -48,7 +52,7 @@ async fn a_tunnel_is_asked_for_and_granted() {
 #[tokio::test]
 async fn what_the_target_says_first_is_left_to_be_read() {
     let (mut near, mut far) = tokio::io::duplex(1024);
-    far.write_all(b"HTTP/1.1 200 OK\r\nvia: x\r\n\r\nhello").await.unwrap();
+    far.write_all(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nvia: x\r\n\r\nhello").await.unwrap();
     open(&mut near, "api.example:80", None, First::Either).await.unwrap();
     let mut hello = [0; 5];
     near.read_exact(&mut hello).await.unwrap();
@@ -70,6 +74,8 @@ async fn an_answer_that_grants_no_tunnel_is_told_apart() {
         (&many, "its answer is not a proxy's: it has more than 64 headers"),
         (&long, "its answer is not a proxy's: its head is larger than 16 KiB"),
         ("HTTP/1.1 200 OK\r\n", "it closed the connection without an answer: unexpected end of file"),
+        ("HTTP/1.1 100 Continue\r\n\r\n", "it closed the connection without an answer: unexpected end of file"),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 403 No\r\n\r\n", "it answered 403 No"),
         ("", "it closed the connection without an answer: unexpected end of file"),
     ] {
         assert_eq!(answered(answer.as_bytes()).await.0, Err(expected.to_owned()), "{answer:.40}");
