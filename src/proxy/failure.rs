@@ -88,6 +88,7 @@ impl Refusal {
                 Cause::NoHead(_)
                 | Cause::Closed(_)
                 | Cause::StreamReset(_)
+                | Cause::Unprocessed(_)
                 | Cause::Protocol(_)
                 | Cause::RequestBody(_) => Outcome::Reset,
             },
@@ -346,7 +347,7 @@ fn upstream_code(cause: &Cause) -> &'static str {
         Cause::Tls(_) => "upstream_tls",
         Cause::ConnectTimeout { .. } => "upstream_connect_timeout",
         Cause::HeadTimeout(_) => "upstream_timeout",
-        Cause::Closed(_) | Cause::StreamReset(_) => "upstream_closed",
+        Cause::Closed(_) | Cause::StreamReset(_) | Cause::Unprocessed(_) => "upstream_closed",
         Cause::NotHttp2(_) | Cause::NoHead(_) | Cause::Protocol(_) => "upstream_protocol",
         Cause::RequestBody(_) => "incomplete_request",
     }
@@ -362,8 +363,9 @@ fn next_step(cause: &Cause) -> &'static str {
         Cause::Closed(_) | Cause::StreamReset(_) => {
             "the request may have been acted on, so it was not repeated; try again"
         }
+        Cause::Unprocessed(_) => "try again; if it stays so, ask its operator how many requests it takes at once",
         Cause::NotHttp2(_) => "remove http2 = true, or check base_url",
-        Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API",
+        Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP API",
         Cause::RequestBody(_) => "send it whole",
     }
 }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::Request;
 use streamgauge::backend::sim::{SimConfig, text};
-use streamgauge::backend::upstream::{self, RequestBody};
+use streamgauge::backend::upstream::{self, Reply as Answer, RequestBody};
+use streamgauge::clock::{ReadStamp, Stamped};
 use streamgauge::config::OpenAi;
 use streamgauge::measure::Exchange;
 
 use crate::server::{Plan, Seen, Server, Setup};
-use crate::support::client::{Client, Ended, Reply};
+use crate::support::client::{Client, Ended, PATIENCE, Reply};
 use crate::support::eventually;
 use crate::support::stage::{Proxy, SERVER, TO_UP, one_backend, spawn};
 use crate::support::tls::Certificate;
@@ -66,9 +67,10 @@ fn tagged<'a>(finished: &'a [Exchange], name: &str) -> &'a Exchange {
     finished.iter().find(|exchange| exchange.tag.as_deref() == Some(name)).expect("an exchange of this name")
 }
 
-/// Asks for `count` streams of different timing at once, and holds each one's marks against the server's instants.
-fn streams_are_exact(proxy: &Proxy, server: &Server, count: usize) {
-    let plan = |number: usize| Plan { ttft: 300 + number as u64 * 3, itl: 40, tokens: 6, size: 1, head: 0, end: 0 };
+/// Asks for `count` streams of different timing at once, and holds each one's marks against the server's instants: their
+/// order always, their distance where the machine was not too busy.
+fn streams_are_measured_one_by_one(proxy: &Proxy, server: &Server, count: usize) {
+    let plan = |number: usize| Plan { ttft: 1000 + number as u64 * 3, itl: 100, tokens: 6, size: 1, head: 0, end: 0 };
     // Some requests are larger than what a server takes without being asked to wait (64 KiB).
     let body = |number: usize| {
         let padding = "x".repeat(if number.is_multiple_of(10) { 200_000 } else { number * 10 });
@@ -93,23 +95,24 @@ fn streams_are_exact(proxy: &Proxy, server: &Server, count: usize) {
         let marks = &exchange.marks;
         let (first, last) = (marks.first_token.expect("a token"), marks.last_token.expect("a token"));
         assert!(first >= seen.tokens[0] && last >= seen.tokens[5], "{name}: marked before it was sent");
-        assert!(marks.head.expect("a head") <= first);
+        let (sent, head) = (marks.sent.expect("sent"), marks.head.expect("a head"));
+        assert!(marks.accepted < sent && sent < head && head <= first && first < last, "{name}");
         ttft_errors.push(relative(marks.ttft_upstream().expect("a TTFT"), seen.tokens[0] - seen.read));
         decode_errors.push(relative(last - first, seen.tokens[5] - seen.tokens[0]));
     }
     for (what, mut errors) in [("TTFT", ttft_errors), ("decode", decode_errors)] {
         errors.sort_by(f64::total_cmp);
-        // A busy machine makes some late, on either side.
-        assert!(errors[count / 4] < 0.2, "{what} is off by these parts of itself: {errors:?}");
+        // A busy machine makes most of them late, on either side; a mark taken elsewhere would be off in all.
+        assert!(errors[count / 20] < 0.2, "{what} is off by these parts of itself: {errors:?}");
     }
     assert_eq!(proxy.idle_scrape().outcome("ok"), count as f64);
 }
 
 #[test]
-fn a_hundred_streams_share_one_connection_and_each_is_exact() {
+fn a_hundred_streams_share_one_connection_and_each_is_measured() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "");
-    streams_are_exact(&proxy, &server, 100);
+    streams_are_measured_one_by_one(&proxy, &server, 100);
     assert_eq!(server.opened(), 1, "opened once, though all came at the same time");
     let finished = proxy.finished(100);
     let first: Vec<_> = finished.iter().filter(|exchange| exchange.reused == Some(false)).collect();
@@ -120,11 +123,11 @@ fn a_hundred_streams_share_one_connection_and_each_is_exact() {
 }
 
 #[test]
-fn over_tls_the_protocol_is_agreed_on_and_streams_are_exact() {
+fn over_tls_the_protocol_is_agreed_on_and_each_stream_is_measured() {
     let (certificate, tls) = offering(&[b"h2", b"http/1.1"]);
     let server = Server::start(Setup { tls: Some(tls), ..Setup::default() });
     let proxy = Proxy::start(&secure(server.addr.port(), &certificate, ""));
-    streams_are_exact(&proxy, &server, 40);
+    streams_are_measured_one_by_one(&proxy, &server, 40);
     assert_eq!(server.opened(), 1);
     let opener = proxy.finished(40).into_iter().find(|exchange| exchange.reused == Some(false)).expect("one opened it");
     assert!(opener.connect.tls.is_some(), "{:?}", opener.connect);
@@ -191,6 +194,19 @@ fn a_client_that_does_not_read_holds_no_other_stream_up() {
 }
 
 #[test]
+fn a_client_that_pauses_is_no_silence_of_the_servers() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "idle_timeout_ms = 1500");
+    let flood = Plan { ttft: 0, itl: 0, tokens: 500, size: 60_000, head: 0, end: 0 };
+    let (mut slow, head, _) = begun(&proxy, &server, "slow", flood);
+    // The server has sent what it may, and waits for the client as we do.
+    thread::sleep(Duration::from_secs(4));
+    assert!(server.named("slow").expect("seen").tokens.len() < 500);
+    assert_whole(&slow.rest(head), flood);
+    assert_eq!(proxy.outcome(1), "ok");
+}
+
+#[test]
 fn a_stream_that_is_reset_takes_no_other_with_it() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "");
@@ -240,19 +256,80 @@ fn a_connection_that_takes_no_more_is_replaced_and_its_streams_end_in_order() {
     assert!(proxy.idle_scrape().outcome("ok") >= 2.0);
 }
 
-#[test]
-fn an_end_that_nobody_has_read_yet_is_read_before_the_next_request() {
-    let server = Server::start(Setup::default());
+/// One thread's way to a server.
+fn alone(server: &Server) -> (tokio::runtime::Runtime, upstream::Upstream) {
     let mut config = OpenAi::new(format!("http://{}", server.addr).parse().expect("a URL"));
     config.http2 = true;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let upstream = upstream::Upstream::new(&config).expect("an upstream");
+    (runtime, upstream::Upstream::new(&config).expect("an upstream"))
+}
+
+async fn head_of(upstream: &upstream::Upstream, name: &str, plan: Plan) -> Answer {
+    let request = Request::builder().uri("/").header("x-plan", plan.header()).header("x-name", name);
+    let body: RequestBody = Either::Left(Full::default());
+    upstream.send(request.body(body).expect("a request")).await.unwrap_or_else(|failure| panic!("{name}: {failure}"))
+}
+
+#[test]
+fn a_frame_keeps_the_instant_of_its_own_read_though_others_are_read_before_it_is_handed_on() {
+    let server = Server::start(Setup::default());
+    let (runtime, upstream) = alone(&server);
+    runtime.block_on(async {
+        let mut early = head_of(&upstream, "early", QUICK).await.body;
+        while server.named("early").is_none_or(|seen| !seen.over) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // One comes after the other on the same connection: with the first of these, all of that one has been read.
+        for name in ["between", "late"] {
+            let mut other = head_of(&upstream, name, QUICK).await;
+            let before: Vec<ReadStamp> = stamps(&mut other.body).await;
+            if name == "late" {
+                let stamps = stamps(&mut early).await;
+                assert!(stamps.len() >= 3 && stamps.is_sorted_by_key(|stamp| stamp.number), "{stamps:?}");
+                assert!(stamps.iter().all(|stamp| stamp.at < other.head_at), "{stamps:?} {before:?}");
+            }
+        }
+    });
+    assert_eq!(server.opened(), 1);
+}
+
+/// Reads a body to its end; the stamp of each frame.
+async fn stamps(body: &mut upstream::ReplyBody) -> Vec<ReadStamp> {
+    let mut stamps = Vec::new();
+    while let Some(frame) = body.frame().await {
+        assert!(frame.expect("a frame").is_data());
+        stamps.push(body.stamp().expect("a stamp"));
+    }
+    stamps
+}
+
+#[test]
+fn a_burst_on_an_idle_connection_keeps_to_what_the_server_takes() {
+    let server = Server::start(Setup { most_streams: Some(2), ..Setup::default() });
+    let (runtime, upstream) = alone(&server);
+    let silent = Plan { end: 2, ..QUICK };
+    runtime.block_on(async {
+        let first = head_of(&upstream, "first", QUICK).await;
+        assert_eq!(first.body.collect().await.expect("a body").to_bytes(), QUICK.bytes());
+        let ask = |name| head_of(&upstream, name, silent);
+        let burst = async { tokio::join!(ask("a"), ask("b"), ask("c"), ask("d"), ask("e")) };
+        let heads = tokio::time::timeout(PATIENCE, burst).await.expect("none waits for another's end");
+        // Two find the one there is, two open one, and one waits for that.
+        let heads = [&heads.0, &heads.1, &heads.2, &heads.3, &heads.4];
+        let count = |wanted: fn(&Answer) -> bool| heads.iter().filter(|answer| wanted(answer)).count();
+        assert_eq!(count(|answer| answer.phases.connect.is_none()), 2);
+        assert_eq!(count(|answer| !answer.reused), 2);
+    });
+    assert_eq!(server.opened(), 3);
+}
+
+#[test]
+fn an_end_that_nobody_has_read_yet_is_read_before_the_next_request() {
+    let server = Server::start(Setup::default());
+    let (runtime, upstream) = alone(&server);
     for round in 0..6 {
-        let request = Request::builder().uri("/").header("x-plan", QUICK.header());
-        let body: RequestBody = Either::Left(Full::default());
         runtime.block_on(async {
-            let reply = upstream.send(request.body(body).expect("a request")).await;
-            let reply = reply.unwrap_or_else(|failure| panic!("round {round}: {failure}"));
+            let reply = head_of(&upstream, &format!("round {round}"), QUICK).await;
             assert_eq!(reply.body.collect().await.expect("a body").to_bytes(), QUICK.bytes());
         });
         server.cut();
@@ -391,8 +468,8 @@ fn an_upstream_of_another_protocol_is_told_apart() {
     assert_eq!(proxy.outcome(2), "connect_error");
 
     // Nothing was sent that could have been acted on.
-    let proxy = Proxy::start(&one_backend(upstream.addr(), "http2 = true\nconnect_timeout_ms = 200"));
-    let says = ["its first word of HTTP/2 took longer than 200 ms"];
+    let proxy = Proxy::start(&one_backend(upstream.addr(), "http2 = true\nconnect_timeout_ms = 2000"));
+    let says = ["its first word of HTTP/2 took longer than 2000 ms"];
     assert_told(&proxy.client().ask(chat(&[], WHOLE)), 502, "upstream_connect_timeout", &says);
 }
 
@@ -400,18 +477,18 @@ fn an_upstream_of_another_protocol_is_told_apart() {
 fn those_who_wait_for_a_connection_that_fails_fail_with_it() {
     let silent = Upstream::bind();
     let (certificate, _) = offering(&[]);
-    let proxy = Proxy::start(&secure(silent.addr().port(), &certificate, "connect_timeout_ms = 400\n"));
+    let proxy = Proxy::start(&secure(silent.addr().port(), &certificate, "connect_timeout_ms = 2000\n"));
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {
                 let reply = proxy.client().ask(chat(&[], WHOLE));
-                let says = ["the TLS handshake took longer than 400 ms"];
+                let says = ["the TLS handshake took longer than 2000 ms"];
                 assert_told(&reply, 502, "upstream_connect_timeout", &says);
             });
         }
     });
-    assert!(began.elapsed() < Duration::from_millis(400) * 10, "each tried for itself");
+    assert!(began.elapsed() < Duration::from_millis(2000) * 5, "each tried for itself");
     assert_eq!(proxy.idle_scrape().outcome("connect_error"), 20.0);
 }
 

@@ -8,6 +8,7 @@ mod support;
 mod addresses;
 mod http2;
 mod proxies;
+mod refusals;
 mod server;
 mod tinyproxy;
 

@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
@@ -195,16 +195,19 @@ async fn serve(listener: TcpListener, setup: Setup, state: Arc<State>, orders: w
     loop {
         let (tcp, _) = listener.accept().await.expect("accepted");
         tcp.set_nodelay(true).expect("nodelay");
+        let tcp = tcp.into_std().expect("a socket");
+        let end = tcp.try_clone().expect("the same socket");
+        let tcp = TcpStream::from_std(tcp).expect("a socket");
         let number = state.opened.fetch_add(1, Relaxed) + 1;
         let (state, mut orders, acceptor) = (state.clone(), orders.clone(), acceptor.clone());
         orders.mark_unchanged();
         let most = setup.most_streams;
         tokio::spawn(async move {
             match acceptor {
-                None => connection(tcp, number, most, state.clone(), orders).await,
+                None => connection(tcp, end, number, most, state.clone(), orders).await,
                 Some(acceptor) => {
                     if let Ok(tls) = acceptor.accept(tcp).await {
-                        connection(tls, number, most, state.clone(), orders).await;
+                        connection(tls, end, number, most, state.clone(), orders).await;
                     }
                 }
             }
@@ -215,6 +218,7 @@ async fn serve(listener: TcpListener, setup: Setup, state: Arc<State>, orders: w
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    end: std::net::TcpStream,
     number: usize,
     most: Option<u32>,
     state: Arc<State>,
@@ -230,7 +234,11 @@ async fn connection(
             changed = orders.changed() => match changed.map(|()| orders.borrow().1) {
                 Ok(Order::GoAway) => connection.as_mut().graceful_shutdown(),
                 Ok(Order::Serve) => {}
-                Ok(Order::Cut) | Err(_) => return,
+                Ok(Order::Cut) | Err(_) => {
+                    // An end, and no reset, which closing over bytes that were not read would be.
+                    let _ = end.shutdown(std::net::Shutdown::Write);
+                    return;
+                }
             },
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -45,36 +46,43 @@ impl Connector {
         self.proxy.as_ref().filter(|_| self.tunnel.is_none())
     }
 
-    /// Opens one connection. `phases` holds what each step took, the failed one included.
-    pub(super) async fn connect(&self, phases: &mut ConnectPhases) -> Result<Stream, Cause> {
-        let mut step = Step::Dns;
+    /// When a request that wants a connection now must have one.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Opens one connection. `phases` holds what each step took, the failed one included; `steps` is kept up to date.
+    pub(super) async fn connect(
+        &self,
+        deadline: Instant,
+        phases: &mut ConnectPhases,
+        steps: &Steps,
+    ) -> Result<Stream, Cause> {
         let opening = async {
+            steps.take(Step::Dns);
             let addresses = timed(&mut phases.dns, self.resolve()).await?;
             if addresses.is_none() {
                 phases.dns = None;
             }
-            step = Step::Connect;
+            steps.take(Step::Connect);
             let (transport, _) = timed(&mut phases.connect, self.reach(addresses.as_deref())).await?;
-            step = Step::Tls;
+            steps.take(Step::Tls);
             match &self.tls {
                 None => Ok(Stream::Plain(transport)),
                 Some(_) => timed(&mut phases.tls, self.secure(transport)).await,
             }
         };
-        match tokio::time::timeout(self.timeout, opening).await {
-            Ok(opened) => opened,
-            Err(_) => Err(self.late(step)),
-        }
+        self.until(deadline, steps, opening).await?
     }
 
-    /// Waits for a server's first words, in what is left of the time for connecting after `spent`.
-    pub(super) async fn greet<T>(
+    /// Waits for `work` until the deadline; then the step taken last was late.
+    pub(super) async fn until<T>(
         &self,
-        spent: Duration,
-        greeting: impl Future<Output = Result<T, Cause>>,
+        deadline: Instant,
+        steps: &Steps,
+        work: impl Future<Output = T>,
     ) -> Result<T, Cause> {
-        let left = self.timeout.saturating_sub(spent);
-        tokio::time::timeout(left, greeting).await.unwrap_or_else(|_| Err(self.late(Step::Greeting)))
+        tokio::time::timeout_at(deadline.into(), work).await.map_err(|_| self.late(steps.last()))
     }
 
     /// Does one step alone, in the time that all of them have.
@@ -148,9 +156,24 @@ impl Connector {
     }
 }
 
+/// The step that an attempt to open a connection is at, for all who wait for it.
+#[derive(Default)]
+pub(super) struct Steps(Mutex<Step>);
+
+impl Steps {
+    pub(super) fn take(&self, step: Step) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
+    fn last(&self) -> Step {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A step of opening a connection.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) enum Step {
+    #[default]
     Dns,
     Connect,
     Tls,

@@ -65,10 +65,13 @@ pub enum Cause {
     /// It reset the request's stream on a connection that lives on.
     #[error("it reset the stream without an answer: {}", innermost(.0))]
     StreamReset(#[source] hyper::Error),
+    /// It provably did nothing about the request: it refused it, or ended before it.
+    #[error("it ended the stream without having acted on the request: {}", innermost(.0))]
+    Unprocessed(#[source] hyper::Error),
     /// It does not speak HTTP/2.
     #[error("it does not speak HTTP/2: {0}")]
     NotHttp2(&'static str),
-    /// What came was not an HTTP/1.1 reply.
+    /// What came was not an HTTP reply.
     #[error("its answer is not valid HTTP: {0}")]
     Protocol(#[source] hyper::Error),
     /// The client's request body could not be read to its end.
@@ -116,6 +119,7 @@ impl Cause {
             | Self::NoHead(_)
             | Self::Closed(_)
             | Self::StreamReset(_)
+            | Self::Unprocessed(_)
             | Self::Protocol(_)
             | Self::RequestBody(_) => {
                 return None;

@@ -4,8 +4,9 @@
 //! connection carries one request at a time and is polled by its reply's body (`link`, `body`, `pool`); over HTTP/2 all
 //! requests share one, which has a task of its own (`http2`).
 //!
-//! Invariant: a request is written at most once. A second attempt happens only when the first connection, used before,
-//! was found dead before any byte of the request left. (What an upstream refuses for what only we asked, `proxy` sends
+//! Invariant: no request is acted on twice for our doing. A second attempt happens, once, only when nobody can have acted
+//! on the first: a connection used before was found dead before any byte of the request left; or over HTTP/2 its head
+//! never left, or the server said that it did not process it (RFC 9113, section 8.7). (What an upstream refuses for what only we asked, `proxy` sends
 //! again as its client wrote it: another request.)
 
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub use tunnel::ProxyFault;
 use crate::config::OpenAi;
 use crate::transport::ConnectPhases;
 use body::LinkBody;
-use connector::Connector;
+use connector::{Connector, Steps};
 use forwarding::Forwarding;
 use http2::{Session, Sessions, StreamBody, Way};
 use link::{Answered, Link, Lost};
@@ -54,7 +55,7 @@ pub struct Reply {
     pub head: http::response::Parts,
     /// The body, still to be read.
     pub body: ReplyBody,
-    /// What opening the connection took; empty when it was reused.
+    /// What opening the connection took, or waiting for another request to open it; empty when it was there.
     pub phases: ConnectPhases,
     /// The request travelled on a connection that had carried others.
     pub reused: bool,
@@ -144,7 +145,8 @@ impl Upstream {
                 answered => return answered,
             }
         }
-        let stream = Box::pin(self.connector.connect(phases)).await.map_err(Lost::before)?;
+        let (deadline, step) = (self.connector.deadline(), Steps::default());
+        let stream = Box::pin(self.connector.connect(deadline, phases, &step)).await.map_err(Lost::before)?;
         self.exchange_first(stream, request, *phases).await
     }
 
@@ -156,11 +158,13 @@ impl Upstream {
         phases: &mut ConnectPhases,
     ) -> Result<Reply, Lost> {
         for again in [true, false] {
-            if sessions.chose_http1()
+            // One from the pool may be dead again.
+            if again
+                && sessions.chose_http1()
                 && let Some(link) = self.pool.take(Instant::now())
             {
                 match self.exchange(link, request, *phases, true).await {
-                    Err(Lost { unsent: Some(returned), .. }) if again => request = *returned,
+                    Err(Lost { unsent: Some(returned), .. }) => request = *returned,
                     answered => return answered,
                 }
                 continue;
@@ -168,7 +172,7 @@ impl Upstream {
             match sessions.way(&self.connector, phases).await.map_err(Lost::before)? {
                 Way::Shared { session, reused } => {
                     match self.exchange_shared(&session, request, *phases, reused).await {
-                        Err(Lost { unsent: Some(returned), .. }) if again && reused => request = *returned,
+                        Err(Lost { unsent: Some(returned), .. }) if again => request = *returned,
                         answered => return answered,
                     }
                 }

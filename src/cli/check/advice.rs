@@ -45,12 +45,12 @@ fn of_cause(cause: &Cause, config: &OpenAi) -> String {
         }
         Cause::HeadTimeout(_) => "if it needs this long, raise head_timeout_ms".to_owned(),
         Cause::NotHttp2(_) => "set http2 = false, or ask its operator for HTTP/2".to_owned(),
-        Cause::StreamReset(_) => "try again; if it stays so, set http2 = false".to_owned(),
+        Cause::StreamReset(_) | Cause::Unprocessed(_) => "try again; if it stays so, set http2 = false".to_owned(),
         Cause::NoHead(_) | Cause::Closed(_) | Cause::Protocol(_) if !base.tls => {
             format!("if this port speaks TLS, write {}; else check that it is an HTTP API", over_tls(base))
         }
         Cause::Closed(_) => "try again; if it stays so, check that base_url points at an HTTP API".to_owned(),
-        Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP/1.1 API".to_owned(),
+        Cause::NoHead(_) | Cause::Protocol(_) => "check that base_url points at an HTTP API".to_owned(),
         Cause::RequestBody(_) => "try again".to_owned(),
     }
 }

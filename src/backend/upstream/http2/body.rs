@@ -1,7 +1,8 @@
 //! A reply's body on a stream of a shared connection.
 //!
 //! Invariant: a frame's stamp is that of the read that brought its last byte, whenever it is handed on. Dropped before
-//! its end, the stream is reset, and it alone.
+//! its end, the stream is reset, and it alone. A client that takes its time is no silence of the server's: what it has
+//! left unread may be what keeps the server from sending.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -25,6 +26,8 @@ pub(in super::super) struct StreamBody {
     /// How much data was handed on.
     yielded: u64,
     stamp: Option<ReadStamp>,
+    /// When a frame was last handed on late, more having come meanwhile. `None` while the client keeps up.
+    behind: Option<Instant>,
     idle_timeout: Duration,
     alarm: Pin<Box<Sleep>>,
     /// The task that the alarm will wake. `None` before it is first set.
@@ -34,10 +37,10 @@ pub(in super::super) struct StreamBody {
 impl StreamBody {
     pub(in super::super) fn new(incoming: Incoming, place: Place, head_at: Instant, idle_timeout: Duration) -> Self {
         let alarm = Box::pin(tokio::time::sleep(idle_timeout));
-        Self { incoming, place, head_at, yielded: 0, stamp: None, idle_timeout, alarm, alarm_for: None }
+        Self { incoming, place, head_at, yielded: 0, stamp: None, behind: None, idle_timeout, alarm, alarm_for: None }
     }
 
-    /// The read that brought the last byte of the last frame. `None` before the first frame.
+    /// The read that brought the last byte of the last frame. `None` before the first frame, and where it is not known.
     pub(in super::super) fn stamp(&self) -> Option<ReadStamp> {
         self.stamp
     }
@@ -50,7 +53,8 @@ impl StreamBody {
         }
         self.alarm_for = Some(cx.waker().clone());
         while self.alarm.as_mut().poll(cx).is_ready() {
-            let last = self.place.look(Watch::last_read).map_or(self.head_at, |stamp| stamp.at);
+            let read = self.place.look(Watch::last_read).map_or(self.head_at, |stamp| stamp.at);
+            let last = self.behind.map_or(read, |behind| behind.max(read));
             let left = self.idle_timeout.saturating_sub(last.elapsed());
             if left.is_zero() {
                 return Poll::Ready(());
@@ -75,7 +79,11 @@ impl Body for StreamBody {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref() {
                     this.yielded += data.len() as u64;
-                    this.stamp = this.place.look(|watch, stream| watch.take_read(stream, this.yielded));
+                    let taken = this.place.look(|watch, stream| watch.take_read(stream, this.yielded));
+                    this.stamp = taken.and_then(|taken| taken.stamp);
+                    if taken.is_some_and(|taken| taken.more) {
+                        this.behind = Some(Instant::now());
+                    }
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

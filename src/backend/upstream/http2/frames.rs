@@ -9,6 +9,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
 const END_STREAM: u8 = 0x1;
@@ -19,6 +20,8 @@ const PADDED: u8 = 0x8;
 /// What a client sends before its first frame, in bytes (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
 const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
+/// The error of a stream that was reset before anything was done about it (RFC 9113, section 8.7).
+const REFUSED_STREAM: u32 = 7;
 
 /// A frame, or what is of interest in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,13 @@ pub(super) enum Told {
     Reset {
         /// The stream.
         stream: u32,
+        /// Its request was not processed.
+        refused: bool,
+    },
+    /// The sender takes no more streams, and has processed none beyond this one.
+    GoAway {
+        /// The stream; the highest number there can be, where that is still to come.
+        last: u32,
     },
     /// A setting: how many streams the other side may have open at once.
     MostStreams(u32),
@@ -66,6 +76,8 @@ pub(super) struct Frames {
     /// Whether the header block that waits for its continuation ends its stream. `None` where none waits.
     continued: Option<bool>,
     setting: [u8; 6],
+    /// The first four bytes of a payload: a reset's error, or the last stream of an end.
+    first: [u8; 4],
 }
 
 struct Open {
@@ -120,6 +132,10 @@ impl Frames {
                 read_settings(&mut self.setting, open.read, payload, &mut tell);
             } else if open.kind == DATA && open.flags & PADDED != 0 && open.read == 0 {
                 open.padding = payload.first().map_or(0, |&length| usize::from(length) + 1);
+            } else if matches!(open.kind, RST_STREAM | GOAWAY) {
+                for (place, &byte) in self.first.iter_mut().skip(open.read).zip(payload) {
+                    *place = byte;
+                }
             }
             open.read += taken;
             if open.read == open.length
@@ -141,7 +157,13 @@ impl Frames {
                     tell(Told::Headers { stream, last });
                 }
             }
-            RST_STREAM => tell(Told::Reset { stream }),
+            RST_STREAM => {
+                let refused = length >= self.first.len() && u32::from_be_bytes(self.first) == REFUSED_STREAM;
+                tell(Told::Reset { stream, refused });
+            }
+            GOAWAY if length >= self.first.len() => {
+                tell(Told::GoAway { last: u32::from_be_bytes(self.first) & (u32::MAX >> 1) });
+            }
             SETTINGS if flags & ACK == 0 => tell(Told::Settings),
             _ => {}
         }
@@ -206,6 +228,9 @@ mod tests {
             frame(DATA, 0, 0x8000_0005, b"reserved bit"),
             frame(DATA, END_STREAM, 1, &[]),
             frame(RST_STREAM, 0, 5, &[0, 0, 0, 8]),
+            frame(RST_STREAM, 0, 7, &[0, 0, 0, 7]),
+            frame(GOAWAY, 0, 0, &[0x80, 0, 1, 5, 0, 0, 0, 0, b'x']),
+            frame(RST_STREAM, 0, 9, &[]),
             frame(6, 0, 0, &[0; 8]),
         ]
         .concat();
@@ -220,7 +245,10 @@ mod tests {
             data(1, 0),
             data(5, 12),
             Told::Data { stream: 1, bytes: 0, last: true },
-            Told::Reset { stream: 5 },
+            Told::Reset { stream: 5, refused: false },
+            Told::Reset { stream: 7, refused: true },
+            Told::GoAway { last: 261 },
+            Told::Reset { stream: 9, refused: false },
         ];
         for step in 1..=bytes.len() {
             assert_eq!(told(Frames::of_server(), &bytes, step), expected, "{step}");

@@ -93,11 +93,14 @@ impl Session {
 
     /// Whether it can carry another request.
     pub(super) fn is_open(&self) -> bool {
-        self.sender.is_ready() && !self.watch.is_astray()
+        self.sender.is_ready() && !self.watch.is_retired()
     }
 
     /// Sends `request` and waits for the reply's head, for `head_timeout` after the last byte that could be written;
     /// while the client owes the next one, the upstream is not late.
+    ///
+    /// A request of which the server provably did nothing comes back, if it was whole; this connection then takes no
+    /// more.
     pub(in super::super) async fn exchange(
         &self,
         request: Request<RequestBody>,
@@ -109,7 +112,13 @@ impl Session {
             Either::Left(_) => None,
             Either::Right(upload) => Some(upload.progress()),
         };
-        let request = request.map(|body| Handed { body, seat: place.0.clone() });
+        let (head, body) = request.into_parts();
+        // hyper gives a request back only before it has numbered it. A body that is passed through cannot be had twice.
+        let copy = match &body {
+            Either::Left(whole) => Some(Request::from_parts(head.clone(), Either::Left(whole.clone()))),
+            Either::Right(_) => None,
+        };
+        let request = Request::from_parts(head, Handed { body, seat: place.0.clone() });
         let mut sender = self.sender.clone();
         let mut sending = pin!(sender.try_send_request(request));
         let mut alarm = pin!(tokio::time::sleep(head_timeout));
@@ -135,11 +144,17 @@ impl Session {
                 return Ok(Answered { response, sent, head_at, place });
             }
             Ok(Err(mut error)) => {
-                let unsent = error.take_message().map(|request| Box::new(request.map(|handed| handed.body)));
-                self.watch.failed(place.stream());
+                let returned = error.take_message().map(|request| request.map(|handed| handed.body));
+                let unprocessed = place.stream().is_none_or(|stream| self.watch.failed(stream));
+                if unprocessed {
+                    self.watch.retire();
+                }
+                let unsent = returned.or_else(|| copy.filter(|_| unprocessed)).map(Box::new);
                 let error = error.into_error();
                 let cause = if place.0.broke.load(Relaxed) {
                     Cause::RequestBody(error)
+                } else if unprocessed {
+                    Cause::Unprocessed(error)
                 } else if place.was_reset() {
                     Cause::StreamReset(error)
                 } else {

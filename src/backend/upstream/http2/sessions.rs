@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
-use super::super::connector::Connector;
+use super::super::connector::{Connector, Step, Steps};
 use super::super::failure::Cause;
 use super::super::stream::Stream;
 use super::session::Session;
@@ -26,6 +26,8 @@ pub(in super::super) struct Sessions {
     shared: Mutex<Shared>,
     /// The server chose HTTP/1.1 when it was last asked.
     http1: AtomicBool,
+    /// Where whoever opens a connection for all is with it.
+    steps: Steps,
 }
 
 #[derive(Default)]
@@ -54,15 +56,16 @@ impl Sessions {
         self.http1.load(Relaxed)
     }
 
-    /// A connection with room for a request; opened, where there is none. `phases` holds what that took. A request that
-    /// waits while another's attempt fails has failed with it.
+    /// A connection with room for a request; opened, where there is none. `phases` holds what that took, or the wait for
+    /// another's attempt. A request that waits while that fails has failed with it. All together has the time that there
+    /// is for connecting.
     pub(in super::super) async fn way(
         &self,
         connector: &Arc<Connector>,
         phases: &mut ConnectPhases,
     ) -> Result<Way, Cause> {
-        let since = Instant::now();
-        let mut shared = self.shared.lock().await;
+        let (since, deadline) = (Instant::now(), connector.deadline());
+        let mut shared = self.turn(connector, deadline, phases).await?;
         if let Some(session) = shared.usable(since) {
             let session = session.clone();
             if session.watch().active() > 0 {
@@ -73,10 +76,11 @@ impl Sessions {
             for _ in 0..2 {
                 tokio::task::yield_now().await;
             }
-            if session.is_open() {
+            // Others may have come in the meantime, more of them than there is room for.
+            if session.is_open() && session.watch().has_room() {
                 return Ok(Way::Shared { session, reused: true });
             }
-            shared = self.shared.lock().await;
+            shared = self.turn(connector, deadline, phases).await?;
             if let Some(session) = shared.usable(since) {
                 return Ok(Way::Shared { session: session.clone(), reused: true });
             }
@@ -88,7 +92,7 @@ impl Sessions {
         if self.chose_http1() {
             // Each has a connection of its own anyway.
             drop(shared);
-            return match self.open(connector, phases).await? {
+            return match self.open(connector, deadline, phases, &Steps::default()).await? {
                 Way::Shared { session, reused } => {
                     self.shared.lock().await.open.push(session.clone());
                     Ok(Way::Shared { session, reused })
@@ -96,7 +100,7 @@ impl Sessions {
                 own @ Way::Own(_) => Ok(own),
             };
         }
-        match self.open(connector, phases).await {
+        match self.open(connector, deadline, phases, &self.steps).await {
             Ok(way) => {
                 if let Way::Shared { session, .. } = &way {
                     shared.open.push(session.clone());
@@ -108,6 +112,22 @@ impl Sessions {
                 Err(cause)
             }
         }
+    }
+
+    /// A look at what is open, once nobody opens one for all. Adds the wait to `phases`.
+    async fn turn(
+        &self,
+        connector: &Connector,
+        deadline: Instant,
+        phases: &mut ConnectPhases,
+    ) -> Result<MutexGuard<'_, Shared>, Cause> {
+        if let Ok(shared) = self.shared.try_lock() {
+            return Ok(shared);
+        }
+        let since = Instant::now();
+        let shared = connector.until(deadline, &self.steps, self.shared.lock()).await;
+        add(&mut phases.connect, since.elapsed());
+        shared
     }
 
     /// Lets go of connections that are too old, unused for too long, or closing.
@@ -126,9 +146,19 @@ impl Sessions {
         self.shared.try_lock().map_or(0, |shared| shared.open.iter().filter(idle).count())
     }
 
-    async fn open(&self, connector: &Arc<Connector>, phases: &mut ConnectPhases) -> Result<Way, Cause> {
-        let began = Instant::now();
-        let stream = connector.connect(phases).await?;
+    async fn open(
+        &self,
+        connector: &Connector,
+        deadline: Instant,
+        phases: &mut ConnectPhases,
+        steps: &Steps,
+    ) -> Result<Way, Cause> {
+        let waited = phases.connect.take();
+        let connected = connector.connect(deadline, phases, steps).await;
+        if let Some(waited) = waited {
+            add(&mut phases.connect, waited);
+        }
+        let stream = connected?;
         // Without TLS nobody is asked.
         let http2 = stream.agreed_on_http2().unwrap_or(true);
         self.http1.store(!http2, Relaxed);
@@ -136,9 +166,10 @@ impl Sessions {
             return Ok(Way::Own(stream));
         }
         let greeting = Instant::now();
-        let session = connector.greet(greeting - began, Session::open(stream, greeting)).await;
-        phases.connect = phases.connect.map(|took| took + greeting.elapsed());
-        Ok(Way::Shared { session: session?, reused: false })
+        steps.take(Step::Greeting);
+        let session = connector.until(deadline, steps, Session::open(stream, greeting)).await;
+        add(&mut phases.connect, greeting.elapsed());
+        Ok(Way::Shared { session: session??, reused: false })
     }
 }
 
@@ -148,6 +179,10 @@ impl Shared {
         self.open.retain(|session| is_young(session, now));
         self.open.iter().find(|session| session.watch().has_room())
     }
+}
+
+fn add(phase: &mut Option<Duration>, more: Duration) {
+    *phase = Some(phase.unwrap_or_default() + more);
 }
 
 fn is_young(session: &Session, now: Instant) -> bool {

@@ -42,8 +42,12 @@ struct Known {
     greeting: Option<Greeting>,
     /// The server closed the connection.
     ended: bool,
-    /// Numbers may not be those of the wire any more.
-    astray: bool,
+    /// It takes no more requests, by its own word or ours.
+    retired: bool,
+    /// The last stream that the server says it may process. `None` while it sets no end.
+    last: Option<u32>,
+    /// A stream that failed before its head left. The numbers above it may not be those of the wire.
+    doubtful: Option<u32>,
     /// When a request was last on its way.
     used: Option<Instant>,
 }
@@ -68,6 +72,18 @@ struct Marks {
     reads: VecDeque<(u64, ReadStamp)>,
     received: u64,
     reset: bool,
+    /// The server reset it without having processed it.
+    refused: bool,
+}
+
+/// What is known of a piece of data that is handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The read that brought its last byte; beyond what is remembered, the stream's last. `None` where nothing is
+    /// known of the stream.
+    pub(super) stamp: Option<ReadStamp>,
+    /// More of the stream's data was read already.
+    pub(super) more: bool,
 }
 
 impl Watch {
@@ -126,17 +142,32 @@ impl Watch {
         self.known().ended
     }
 
-    /// Looks whether a request that failed was on the wire. If it was not, hyper may have numbered others differently:
-    /// from then on nothing is told of the streams here.
-    pub(super) fn failed(&self, stream: Option<u32>) {
+    /// Looks at a request that failed. If nothing of it was on the wire, hyper may have numbered those after it
+    /// differently: nothing is told of them, and the connection takes no more. Those before it had their numbers.
+    ///
+    /// Returns whether the server provably did nothing about it: its head never left, or the server said so (RFC 9113,
+    /// section 8.7).
+    pub(super) fn failed(&self, stream: u32) -> bool {
         let mut known = self.known();
-        let unseen = stream.is_some_and(|stream| known.streams.get(&stream).is_some_and(|marks| !marks.headers_left));
-        known.astray |= unseen;
+        let last = known.last;
+        let Some(marks) = known.certain(stream) else { return false };
+        let (left, refused) = (marks.headers_left, marks.refused);
+        if !left {
+            known.doubtful = Some(stream);
+            known.retired = true;
+        }
+        !left || refused || last.is_some_and(|last| stream > last)
     }
 
-    /// Whether numbers may be wrong, so that the connection should take no more requests.
-    pub(super) fn is_astray(&self) -> bool {
-        self.known().astray
+    /// From now on it takes no more requests.
+    pub(super) fn retire(&self) {
+        self.known().retired = true;
+    }
+
+    /// Whether it takes no more requests: it has ended, is about to, or was told to retire.
+    pub(super) fn is_retired(&self) -> bool {
+        let known = self.known();
+        known.retired || known.ended
     }
 
     /// When the last byte of a stream's request was accepted by the socket. `None` before.
@@ -144,9 +175,13 @@ impl Watch {
         self.of(stream, |marks| marks.sent)
     }
 
-    /// When the last bytes so far of a stream's request were.
+    /// When the last bytes so far of a stream's request were. Of a doubtful stream, the connection's last: for limits of
+    /// time, which nothing that moves may fall under.
     pub(super) fn wrote(&self, stream: u32) -> Option<Instant> {
-        self.of(stream, |marks| marks.wrote)
+        match self.known().certain(stream) {
+            Some(marks) => marks.wrote,
+            None => self.io.last_write(),
+        }
     }
 
     /// The read that brought the end of a reply's head. `None` before.
@@ -154,9 +189,13 @@ impl Watch {
         self.of(stream, |marks| marks.head)
     }
 
-    /// The last read that brought anything of a stream.
+    /// The last read that brought anything of a stream. Of a doubtful stream, the connection's last, as for
+    /// [`Self::wrote`].
     pub(super) fn last_read(&self, stream: u32) -> Option<ReadStamp> {
-        self.of(stream, |marks| marks.last_read)
+        match self.known().certain(stream) {
+            Some(marks) => marks.last_read,
+            None => self.io.last_read(),
+        }
     }
 
     /// Whether the server reset a stream.
@@ -164,25 +203,19 @@ impl Watch {
         self.of(stream, |marks| Some(marks.reset)).unwrap_or(false)
     }
 
-    /// The read that brought byte number `count` of a stream's data, all before it being handed on. Without one, the
-    /// connection's last read.
-    pub(super) fn take_read(&self, stream: u32, count: u64) -> Option<ReadStamp> {
-        let found = {
-            let mut known = self.known();
-            let marks = if known.astray { None } else { known.streams.get_mut(&stream) };
-            marks.and_then(|marks| {
-                while marks.reads.front().is_some_and(|&(end, _)| end < count) {
-                    marks.reads.pop_front();
-                }
-                marks.reads.front().map(|&(_, stamp)| stamp)
-            })
-        };
-        found.or_else(|| self.io.last_read())
+    /// What is known of byte number `count` of a stream's data, all up to it being handed on.
+    pub(super) fn take_read(&self, stream: u32, count: u64) -> Option<Taken> {
+        let mut known = self.known();
+        let marks = known.certain(stream)?;
+        while marks.reads.front().is_some_and(|&(end, _)| end < count) {
+            marks.reads.pop_front();
+        }
+        let stamp = marks.reads.front().map(|&(_, stamp)| stamp).or(marks.last_read);
+        Some(Taken { stamp, more: marks.received > count })
     }
 
     fn of<T>(&self, stream: u32, look: impl FnOnce(&Marks) -> Option<T>) -> Option<T> {
-        let known = self.known();
-        if known.astray { None } else { known.streams.get(&stream).and_then(look) }
+        self.known().certain(stream).and_then(|marks| look(marks))
     }
 
     pub(super) fn read(&self, frames: &mut Frames, bytes: &[u8]) {
@@ -229,10 +262,19 @@ impl Watch {
 }
 
 impl Known {
+    /// A stream, where its number is that of the wire.
+    fn certain(&mut self, stream: u32) -> Option<&mut Marks> {
+        if self.doubtful.is_some_and(|doubtful| stream > doubtful) { None } else { self.streams.get_mut(&stream) }
+    }
+
     fn arrived(&mut self, told: Told, stamp: ReadStamp) {
-        let (Told::Headers { stream, .. } | Told::Data { stream, .. } | Told::Reset { stream }) = told else {
+        let (Told::Headers { stream, .. } | Told::Data { stream, .. } | Told::Reset { stream, .. }) = told else {
             match told {
                 Told::MostStreams(most) => self.most = Some(most),
+                Told::GoAway { last } => {
+                    self.retired = true;
+                    self.last = Some(self.last.map_or(last, |before| before.min(last)));
+                }
                 Told::NotHttp2 => self.greeting = Some(Greeting::Other),
                 _ => self.greeting = self.greeting.or(Some(Greeting::Http2)),
             }
@@ -251,7 +293,7 @@ impl Known {
                     _ => marks.reads.push_back((marks.received, stamp)),
                 }
             }
-            Told::Reset { .. } => marks.reset = true,
+            Told::Reset { refused, .. } => (marks.reset, marks.refused) = (true, refused),
             _ => {}
         }
     }
@@ -259,7 +301,9 @@ impl Known {
     fn left(&mut self, told: Told, at: Instant) {
         let (stream, last) = match told {
             Told::Headers { stream, last } | Told::Data { stream, last, .. } => (stream, last),
-            Told::Reset { .. } | Told::MostStreams(_) | Told::Settings | Told::NotHttp2 => return,
+            Told::Reset { .. } | Told::GoAway { .. } | Told::MostStreams(_) | Told::Settings | Told::NotHttp2 => {
+                return;
+            }
         };
         let Some(marks) = self.streams.get_mut(&stream) else { return };
         marks.headers_left = true;

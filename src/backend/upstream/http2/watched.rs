@@ -35,9 +35,11 @@ impl Watched {
 impl AsyncRead for Watched {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buf.filled().len();
+        let (before, full) = (buf.filled().len(), buf.remaining() == 0);
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
         match &buf.filled()[before..] {
+            // Where nothing fits in, nothing is no end.
+            [] if full => {}
             [] => this.watch.ended(),
             bytes => this.watch.read(&mut this.incoming, bytes),
         }
