@@ -313,7 +313,7 @@ fn a_burst_on_an_idle_connection_keeps_to_what_the_server_takes() {
         assert_eq!(first.body.collect().await.expect("a body").to_bytes(), QUICK.bytes());
         let ask = |name| head_of(&upstream, name, silent);
         let burst = async { tokio::join!(ask("a"), ask("b"), ask("c"), ask("d"), ask("e")) };
-        let heads = tokio::time::timeout(PATIENCE, burst).await.expect("none waits for another's end");
+        let heads = tokio::time::timeout(PATIENCE, Box::pin(burst)).await.expect("none waits for another's end");
         // Two find the one there is, two open one, and one waits for that.
         let heads = [&heads.0, &heads.1, &heads.2, &heads.3, &heads.4];
         let count = |wanted: fn(&Answer) -> bool| heads.iter().filter(|answer| wanted(answer)).count();
@@ -490,6 +490,29 @@ fn those_who_wait_for_a_connection_that_fails_fail_with_it() {
     });
     assert!(began.elapsed() < Duration::from_millis(2000) * 5, "each tried for itself");
     assert_eq!(proxy.idle_scrape().outcome("connect_error"), 20.0);
+}
+
+#[test]
+fn the_time_for_connecting_runs_while_another_opens_the_connection() {
+    let silent = Upstream::bind();
+    let (certificate, _) = offering(&[]);
+    let proxy = Proxy::start(&secure(silent.addr().port(), &certificate, "connect_timeout_ms = 4000\n"));
+    let mut opener = proxy.client();
+    opener.send(chat(&[], WHOLE));
+    let _conn = silent.accept();
+    let mut waiting = proxy.client();
+    waiting.send(chat(&[], WHOLE));
+    let began = Instant::now();
+    // The attempt ends with its client, and whoever waited goes on alone, in the time that is left.
+    thread::sleep(Duration::from_millis(3500));
+    drop(opener);
+    let says = ["the TLS handshake took longer than 4000 ms"];
+    assert_told(&waiting.reply(), 502, "upstream_connect_timeout", &says);
+    assert!(began.elapsed() < Duration::from_millis(7000), "its time began anew");
+    let finished = proxy.finished(2);
+    let outcomes: Vec<_> = finished.iter().map(|exchange| exchange.outcome.label()).collect();
+    assert_eq!(outcomes, ["client_cancel_before_token", "connect_error"]);
+    assert!(finished[1].connect.connect > Some(Duration::from_millis(1000)), "{:?}", finished[1].connect);
 }
 
 #[test]

@@ -87,3 +87,30 @@ impl AsyncWrite for Watched {
         Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::transport::Transport;
+
+    #[tokio::test]
+    async fn a_read_with_no_room_is_no_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        far.write_all(b"x").await.unwrap();
+        near.readable().await.unwrap();
+        let stream = Stream::Plain(Transport::tcp(near));
+        let watch = Watch::new(stream.io().clone());
+        let mut watched = Watched::new(stream, watch.clone());
+        assert_eq!(watched.read(&mut []).await.unwrap(), 0);
+        assert!(!watch.has_ended());
+        assert_eq!(watched.read(&mut [0; 9]).await.unwrap(), 1);
+        drop(far);
+        assert_eq!(watched.read(&mut [0; 9]).await.unwrap(), 0);
+        assert!(watch.has_ended());
+    }
+}
