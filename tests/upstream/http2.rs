@@ -212,7 +212,7 @@ fn a_stream_that_is_reset_takes_no_other_with_it() {
     let proxy = before(&server, "");
     let long = Plan { ttft: 10, itl: 20, tokens: 30, size: 1, head: 0, end: 0 };
     let others: Vec<_> = (0..4).map(|number| begun(&proxy, &server, &number.to_string(), long)).collect();
-    let reply = ask(&proxy, "reset", Plan { end: 1, ..QUICK });
+    let reply = ask(&proxy, "reset", Plan { itl: 50, end: 1, ..QUICK });
     assert_eq!((reply.status, reply.ended), (200, Ended::Fin));
     assert_eq!(reply.body, QUICK.event().repeat(3).as_bytes());
     let reply = ask(&proxy, "reset early", Plan { end: 3, ..QUICK });

@@ -300,7 +300,12 @@ impl Body for Emit {
                 }
             };
         }
-        let due = self.due + Duration::from_millis(self.plan.itl);
+        let gap = Duration::from_millis(self.plan.itl);
+        let mut due = self.due + gap;
+        if self.sent == self.plan.tokens {
+            // A reset throws away what has not left by then, also when all is late.
+            due = due.max(Instant::now() + gap);
+        }
         self.due = due;
         self.alarm.as_mut().reset(due.into());
         self.known.state.seen()[self.known.place].tokens.push(Instant::now());
