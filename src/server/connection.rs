@@ -24,7 +24,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
-use super::http2::{Streams, builder};
+use super::held::Held;
+use super::http2::{Streams, Unused, builder};
 use super::sniff::sniff;
 use super::tally::{Tallied, Tallies};
 use super::{Client, Handler, Limits, Refused, Shutdown, told_to_stop};
@@ -156,21 +157,26 @@ impl<H: Handler> Serving<H> {
             opened.opened(tally.clone());
             let client = Arc::new(Client { peer, io: service_io.clone(), tally: Some(tally.clone()) });
             let answer = handler.clone().handle(request, client);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Tallied::new(body, tally))) }
+            async move { Ok::<_, Infallible>(answer.await.map(|body| Held::new(body, tally))) }
         });
         let mut idle = streams.idle(self.limits.header_timeout);
         let connection = builder(streams, &self.limits).serve_connection(TokioIo::new(socket), service);
         let mut writes = Writes::new(&io, self.limits.write_timeout);
         let watch = |cx: &mut Context<'_>| match writes.poll(cx) {
             Poll::Ready(()) => Poll::Ready(Standstill::Writes),
-            Poll::Pending => idle.poll(cx).map(|unused| Standstill::Idle { unused }),
+            Poll::Pending => idle.poll(cx).map(Standstill::Idle),
         };
         let connection = pin!(connection);
         let ended = self.drive(connection, hyper::server::conn::http2::Connection::graceful_shutdown, watch).await;
-        if let Err(ended) = ended
-            && let Some(refused) = ended.refused(&io)
-        {
-            self.handler.refused(refused);
+        match ended {
+            // Of HTTP/2's own errors none tells what the client did wrong from its having gone. The one that looks like
+            // a timeout is a ping without an answer: it has vanished.
+            Ok(()) | Err(Ended::Broken(_)) => {}
+            Err(ended) => {
+                if let Some(refused) = ended.refused(&io) {
+                    self.handler.refused(refused);
+                }
+            }
         }
     }
 
@@ -202,15 +208,15 @@ impl<H: Handler> Serving<H> {
         let mut stopping = pin!(told_to_stop(&mut shutdown));
         let mut asked = None::<Waker>;
         let mut told = false;
-        let mut unused = false;
         let served = poll_fn(|cx| {
             if let Poll::Ready(served) = connection.as_mut().poll(cx) {
                 return Poll::Ready(served.map_err(Ended::Broken));
             }
             match watch(cx) {
                 Poll::Ready(Standstill::Writes) => return Poll::Ready(Err(Ended::Stuck)),
-                Poll::Ready(Standstill::Idle { unused: never }) => {
-                    unused = never;
+                Poll::Ready(Standstill::Idle(Unused::Never)) => return Poll::Ready(Err(Ended::Unused)),
+                Poll::Ready(Standstill::Idle(Unused::Still)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Standstill::Idle(Unused::Lately)) => {
                     stop(connection.as_mut());
                     return connection.as_mut().poll(cx).map_err(Ended::Broken);
                 }
@@ -232,7 +238,7 @@ impl<H: Handler> Serving<H> {
         if let Err(Ended::Broken(error)) = &served {
             tracing::debug!(%error, "client connection ended early");
         }
-        if unused { Err(Ended::Unused) } else { served }
+        served
     }
 }
 
@@ -260,10 +266,7 @@ enum Standstill {
     /// The client accepts nothing of what waits for it.
     Writes,
     /// No stream is open, and none was for long.
-    Idle {
-        /// There never was one.
-        unused: bool,
-    },
+    Idle(Unused),
 }
 
 /// Why a connection ended early.

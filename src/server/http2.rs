@@ -20,8 +20,11 @@ use super::{Handler, Limits, Refused};
 const MOST_STREAMS: u32 = 256;
 /// How often a client is asked whether it is still there, and how long it may take to say so.
 const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
-/// The most bytes of one reply that wait for its stream to go on.
-const SEND_BUFFER: usize = 64 << 10;
+/// Once so many bytes of one reply wait for its stream to go on, nothing more is handed over. One piece may go beyond it
+/// ([`Held`](super::held::Held)).
+const SEND_BUFFER: usize = 32 << 10;
+/// How long a client that was idle may take over its last words.
+const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) fn builder<H: Handler>(streams: Streams<H>, limits: &Limits) -> Builder<Streams<H>> {
     let mut builder = Builder::new(streams);
@@ -71,7 +74,7 @@ impl<H: Handler> Streams<H> {
 
     /// Watches for a connection that has had no stream for `limit`.
     pub(super) fn idle(&self, limit: Duration) -> Idle {
-        Idle { counts: self.counts.clone(), limit, begun: 0, alarm: Box::pin(sleep(limit)) }
+        Idle { counts: self.counts.clone(), limit, begun: 0, told: false, alarm: Box::pin(sleep(limit)) }
     }
 }
 
@@ -140,7 +143,21 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Relaxed);
+        if std::thread::panicking() {
+            tracing::error!("a stream's task panicked; its request counts as internal");
+        }
     }
+}
+
+/// What is to be done with a connection that nobody uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unused {
+    /// There never was a stream: it is ended at once.
+    Never,
+    /// It is told to open no more streams, and has [`GRACE`] to end the connection.
+    Lately,
+    /// It was told, and the grace is over.
+    Still,
 }
 
 /// Notices a connection that nobody uses.
@@ -149,19 +166,29 @@ pub(super) struct Idle {
     limit: Duration,
     /// Streams begun when the timer was set.
     begun: usize,
+    /// The client was told.
+    told: bool,
     alarm: Pin<Box<Sleep>>,
 }
 
 impl Idle {
-    /// Ready when no stream was open for long; says whether there never was one.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Ready when no stream was open for long, and again when that was told in vain.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Unused> {
+        // Whatever is returned, the timer has been polled since it was set, and will ring.
+        let mut unused = Poll::Pending;
         while self.alarm.as_mut().poll(cx).is_ready() {
             let begun = self.counts.begun.load(Relaxed);
-            self.alarm.as_mut().reset(Instant::now() + self.limit);
             if self.counts.open.load(Relaxed) == 0 && std::mem::replace(&mut self.begun, begun) == begun {
-                return Poll::Ready(begun == 0);
+                unused = Poll::Ready(match begun {
+                    0 => Unused::Never,
+                    _ if self.told => Unused::Still,
+                    _ => Unused::Lately,
+                });
+                self.told = true;
             }
+            let wait = if self.told { self.limit.min(GRACE) } else { self.limit };
+            self.alarm.as_mut().reset(Instant::now() + wait);
         }
-        Poll::Pending
+        unused
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! One call of [`serve`] runs one thread's listeners on the current single-threaded runtime; a connection never leaves it.
 //!
-//! Invariant: a panic in a handler ends its own connection (its own stream, under HTTP/2) and no other.
+//! Invariant: a panic ends at most its own connection; under HTTP/2, one while an answer is awaited or written ends its
+//! own stream alone.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::transport::{Io, Outlet};
 
 pub mod bind;
 mod connection;
+mod held;
 mod http2;
 mod limits;
 mod refused;

@@ -14,7 +14,7 @@ use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -40,6 +40,8 @@ impl Tallies {
             taken: AtomicU64::new(0),
             told: AtomicU64::new(0),
             waits: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
+            awaits: Mutex::new(None),
             listener: Mutex::new(None),
             connection: self.clone(),
         })
@@ -74,6 +76,9 @@ pub(super) struct Tally {
     told: AtomicU64,
     /// It is among those that hear of the next flush.
     waits: AtomicBool,
+    /// Somebody is to be woken once nothing waits to be taken.
+    awaited: AtomicBool,
+    awaits: Mutex<Option<Waker>>,
     listener: Mutex<Option<Arc<dyn WriteListener>>>,
     connection: Arc<Tallies>,
 }
@@ -83,6 +88,25 @@ impl Tally {
     pub(super) fn taken_of_more(&self) -> Option<u64> {
         let taken = self.taken.load(Relaxed);
         (taken < self.handed.load(Relaxed)).then_some(taken)
+    }
+
+    /// Ready when nothing waits to be taken, or it never will be. Of several that ask, the last is woken.
+    pub(super) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.taken_of_more().is_none() {
+            return Poll::Ready(());
+        }
+        // A connection and its streams share one thread, so nothing is taken in between.
+        *lock(&self.awaits) = Some(cx.waker().clone());
+        self.awaited.store(true, Relaxed);
+        Poll::Pending
+    }
+
+    fn wake_if_taken(&self) {
+        if self.awaited.load(Relaxed) && self.taken_of_more().is_none() {
+            self.awaited.store(false, Relaxed);
+            let waker = lock(&self.awaits).take();
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Something was handed over that a flush will have to tell of.
@@ -120,6 +144,7 @@ impl Tally {
     /// What was not accepted never will be, and is waited for no longer.
     fn lost(&self) {
         self.handed.store(self.taken.load(Relaxed), Relaxed);
+        self.wake_if_taken();
         let listener = lock(&self.listener).take();
         if let Some(listener) = listener {
             listener.closed();
@@ -209,6 +234,11 @@ impl Portion {
         tally.wait();
         Self { bytes, tally }
     }
+
+    /// Its first `count` bytes, which are then no longer in this one.
+    pub(super) fn split_to(&mut self, count: usize) -> Self {
+        Self { bytes: self.bytes.split_to(count), tally: self.tally.clone() }
+    }
 }
 
 impl Buf for Portion {
@@ -227,6 +257,7 @@ impl Buf for Portion {
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
         self.tally.taken.fetch_add(count as u64, Relaxed);
+        self.tally.wake_if_taken();
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{FINISH, STREAM, TOKEN, refused, with};
 
 /// One connection. Each stream's window is small, so that a reply nobody reads soon waits.
 #[derive(Clone)]
-struct Client {
+pub(crate) struct Client {
     send: SendRequest<Full<Bytes>>,
     /// Ends with the connection.
     driver: Arc<JoinHandle<hyper::Result<()>>>,
@@ -36,16 +36,23 @@ impl Client {
     }
 
     async fn over(socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static) -> Self {
+        Self::with_window(socket, 65_535).await
+    }
+
+    pub(crate) async fn with_window(
+        socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        bytes: u32,
+    ) -> Self {
         let (send, driver) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .initial_stream_window_size(65_535)
+            .initial_stream_window_size(bytes)
             .handshake(TokioIo::new(socket))
             .await
             .expect("a connection");
         Self { send, driver: Arc::new(tokio::spawn(driver)) }
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    pub(crate) async fn ask(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
         let mut send = self.send.clone();
         send.ready().await.expect("ready");
         send.send_request(request).await.expect("a reply")
@@ -61,7 +68,7 @@ impl Client {
     }
 }
 
-async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("never came: {what}"))
 }
 
@@ -72,7 +79,7 @@ fn chat(sim: &str, body: &str) -> Request<Full<Bytes>> {
     request.body(Full::from(body.to_owned())).expect("a request")
 }
 
-async fn text_of(body: Incoming) -> String {
+pub(crate) async fn text_of(body: Incoming) -> String {
     let body = within("a body", body.collect()).await.expect("whole").to_bytes();
     String::from_utf8(body.to_vec()).expect("UTF-8")
 }
@@ -95,12 +102,12 @@ fn content(events: &str) -> String {
 }
 
 /// Does what blocks beside the runtime.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("done")
 }
 
 /// [`crate::empty_scrape`], while the client goes on.
-async fn empty_scrape(proxy: &Proxy) -> Scrape {
+pub(crate) async fn empty_scrape(proxy: &Proxy) -> Scrape {
     within("no connection is open", async {
         loop {
             let scrape = proxy.scrape();

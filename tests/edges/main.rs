@@ -11,6 +11,7 @@ mod limits;
 mod secure;
 mod tls;
 mod unix;
+mod unread;
 
 use std::net::SocketAddr;
 
