@@ -5,11 +5,11 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// Connections the kernel may queue on one listener before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -40,36 +40,63 @@ pub fn single(address: SocketAddr) -> io::Result<TcpListener> {
     listening(socket(address, false)?)
 }
 
-/// Binds a listener in the file system. A socket that a process left behind there is replaced.
+/// Binds a listener in the file system. A socket that a process left behind there is replaced, and at no instant is there
+/// one at `path` that does not listen yet.
 ///
 /// # Errors
 /// `AddrInUse` where somebody serves there, `AlreadyExists` where something else is there, and whatever the system says.
 pub fn unix(path: &Path) -> io::Result<(UnixListener, UnixFile)> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
-            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-            Err(error) => return Err(error),
-        },
-        Err(_) => {}
+        Ok(_) if is_served(path)? => return Err(io::ErrorKind::AddrInUse.into()),
+        Ok(_) | Err(_) => {}
     }
-    let listener = UnixListener::bind(path)?;
+    // A name of this process's own, short since a socket's path may have 107 bytes at most. One that is there already was
+    // begun by a process of the same number, as the first in a container always is.
+    let begun = path.with_file_name(format!(".{}", std::process::id()));
+    if fs::symlink_metadata(&begun).is_ok_and(|found| found.file_type().is_socket()) {
+        fs::remove_file(&begun)?;
+    }
+    let listener = UnixListener::bind(&begun)?;
+    // Dropped on an error, it removes what was begun.
+    let mut file = UnixFile { id: identity(&begun)?, path: begun };
     listener.set_nonblocking(true)?;
-    let inode = fs::symlink_metadata(path)?.ino();
-    Ok((listener, UnixFile { path: path.to_owned(), inode }))
+    fs::rename(&file.path, path)?;
+    path.clone_into(&mut file.path);
+    Ok((listener, file))
+}
+
+/// Whether somebody listens at `path`; whoever does not come to accept does, too.
+fn is_served(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The file of a Unix socket, removed when this is dropped.
 pub struct UnixFile {
     path: PathBuf,
-    inode: u64,
+    id: Identity,
+}
+
+/// Tells a socket's file from any that comes after it: device, inode, and when it was made, since inodes are used again.
+/// The time of modification is that of its making; unlike the time of change, a new mode or owner leaves it as it is.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
 impl Drop for UnixFile {
     fn drop(&mut self) {
         // Somebody else's, put there meanwhile, stays.
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+        if identity(&self.path).is_ok_and(|found| found == self.id) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -102,6 +129,8 @@ fn listening(socket: Socket) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn listeners_share_the_chosen_port() {
@@ -127,5 +156,56 @@ mod tests {
         let address = ours[0].local_addr().unwrap();
         assert_eq!(reuseport(address, 2).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert_eq!(single(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_socket_of_a_successor_stays_when_the_one_before_it_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gauge.sock");
+        // Each stops listening at once, and removes its file much later: after the next one has come, and after that one
+        // has gone again. One was interrupted.
+        drop(UnixListener::bind(folder.path().join(format!(".{}", std::process::id()))).unwrap());
+        for _ in 0..20 {
+            let (listener, first) = unix(&path).unwrap();
+            drop(listener);
+            let second = unix(&path).unwrap();
+            drop(first);
+            assert!(UnixStream::connect(&path).is_ok());
+            drop(second);
+            assert!(!path.exists());
+
+            let (listener, first) = unix(&path).unwrap();
+            drop(listener);
+            drop(unix(&path).unwrap());
+            let third = unix(&path).unwrap();
+            drop(first);
+            assert!(UnixStream::connect(&path).is_ok());
+            drop(third);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no other name is left");
+    }
+
+    #[test]
+    fn who_does_not_come_to_accept_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gauge.sock");
+        let busy = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        busy.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        assert!(!is_served(&path).unwrap(), "it does not listen yet");
+        busy.listen(0).unwrap();
+        // Its queue holds one or two; whoever comes then would wait for ever.
+        for _ in 0..4 {
+            assert_eq!(unix(&path).err().unwrap().kind(), io::ErrorKind::AddrInUse);
+        }
+    }
+
+    #[test]
+    fn a_new_mode_does_not_make_it_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gauge.sock");
+        let (_listener, file) = unix(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+        drop(file);
+        assert!(!path.exists());
     }
 }
