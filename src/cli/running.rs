@@ -23,7 +23,7 @@ use crate::server::{self, Limits, Listeners, Places, Tls, TlsError, bind};
 
 /// Connections that the admin listener serves at once: scrapers, and live pages.
 const ADMIN_CONNECTIONS: usize = 256;
-/// How often idle upstream connections are looked over, and a certificate's files.
+/// How often idle upstream connections are looked over, and, elsewhere, a certificate's files.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a proxy does not start.
@@ -208,6 +208,9 @@ impl Running {
         running.admin_thread = Some(spawn("admin", move |runtime| {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(admin_listener)?;
+                if let Some(tls) = tls {
+                    tokio::spawn(look_after(tls));
+                }
                 Ok(server::serve(listener, handler, limits, admin_stopping).await)
             })
         })?);
@@ -299,26 +302,34 @@ fn unready(site: Arc<Site>, ready: Arc<AtomicBool>) -> impl Fn() -> Option<Strin
 }
 
 async fn serve_proxy(listeners: Listeners, proxy: Arc<Proxy>, limits: Limits, stopping: server::Shutdown) -> usize {
-    let sweeping = tokio::spawn(sweep(proxy.clone(), listeners.tls.clone()));
+    let sweeping = tokio::spawn(sweep(proxy.clone()));
     let cut = server::serve(listeners, proxy, limits, stopping).await;
     sweeping.abort();
     cut
 }
 
 async fn mirror(mirroring: Mirroring, stopping: server::Shutdown) {
-    let sweeping = tokio::spawn(sweep(mirroring.proxy().clone(), None));
+    let sweeping = tokio::spawn(sweep(mirroring.proxy().clone()));
     mirroring.run(stopping).await;
     sweeping.abort();
 }
 
-async fn sweep(proxy: Arc<Proxy>, tls: Option<Arc<Tls>>) {
+async fn sweep(proxy: Arc<Proxy>) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     loop {
         ticks.tick().await;
         proxy.sweep();
-        if let Some(tls) = &tls {
-            tls.look_again();
-        }
+    }
+}
+
+/// Has a changed certificate read, where neither clients nor scrapers wait for a disk that does not answer.
+async fn look_after(tls: Arc<Tls>) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        let tls = tls.clone();
+        // One look at a time. It does not panic; if it did, the next look would be as good.
+        let _ = tokio::task::spawn_blocking(move || tls.look_again()).await;
     }
 }
 

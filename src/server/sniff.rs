@@ -1,14 +1,18 @@
 //! Which HTTP a client speaks in the clear: HTTP/2 begins with a preface that no HTTP/1 request does (RFC 9113,
 //! section 3.4).
 //!
+//! A client that has sent nothing yet takes no buffer.
+//!
 //! Invariant: what was read to find out is read again by whoever serves the connection, and no stamp changes by that.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How much is read at once; most requests come whole in it.
@@ -17,9 +21,9 @@ const AT_ONCE: usize = 8 * 1024;
 /// Reads until the first byte that differs from the preface, or the preface's end. Says whether it is HTTP/2. `None`
 /// where the client sent nothing and left.
 pub(super) async fn sniff<S: AsyncRead + Unpin>(mut socket: S) -> io::Result<Option<(bool, Rewound<S>)>> {
-    let mut read = BytesMut::with_capacity(AT_ONCE);
+    let mut read = BytesMut::new();
     loop {
-        let ended = socket.read_buf(&mut read).await? == 0;
+        let ended = poll_fn(|cx| poll_more(&mut socket, &mut read, cx)).await? == 0;
         if ended && read.is_empty() {
             return Ok(None);
         }
@@ -28,6 +32,19 @@ pub(super) async fn sniff<S: AsyncRead + Unpin>(mut socket: S) -> io::Result<Opt
             return Ok(Some((common == PREFACE.len(), Rewound { before: read.freeze(), socket })));
         }
     }
+}
+
+/// Reads what there is, by way of the stack: room is made once something has come, and for no more than that.
+fn poll_more<S: AsyncRead + Unpin>(
+    socket: &mut S,
+    read: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut room = [MaybeUninit::uninit(); AT_ONCE];
+    let mut room = ReadBuf::uninit(&mut room);
+    ready!(Pin::new(socket).poll_read(cx, &mut room))?;
+    read.extend_from_slice(room.filled());
+    Poll::Ready(Ok(room.filled().len()))
 }
 
 /// A socket of which some bytes are read once more.
@@ -82,7 +99,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 mod tests {
     use super::*;
     use crate::transport::Transport;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// Every cut of `sent` is told apart alike, and comes out whole with the stamp of its last read.
     async fn sniffed(sent: &[u8]) -> bool {

@@ -104,7 +104,7 @@ fn a_client_of_http_1_0_under_tls_can_tell_a_break_from_the_end() {
 fn handshakes_that_fail_or_never_end_are_counted() {
     let (sim, pair) = (sim(), Pair::new());
     let files = Files::new(&pair);
-    let keys = format!("{}\nheader_timeout_ms = 1000\nmax_connections = 3", files.config());
+    let keys = format!("{}\nheader_timeout_ms = 4000\nmax_connections = 3", files.config());
     let proxy = Proxy::start(&with(&keys, sim.addr()));
     let addr = proxy.running.listen();
     // One that speaks in the clear, one that trusts somebody else, one that only looks.
@@ -131,21 +131,53 @@ fn handshakes_that_fail_or_never_end_are_counted() {
 
 #[test]
 fn a_changed_certificate_is_shown_to_new_clients_while_old_ones_are_served() {
-    let (sim, before, after) = (sim(), Pair::new(), Pair::new());
+    let (upstream, before, after) = (Upstream::bind(), Pair::new(), Pair::new());
     let files = Files::new(&before);
-    let proxy = Proxy::start(&with(&files.config(), sim.addr()));
+    let proxy = Proxy::start(&with(&files.config(), upstream.addr()));
     let addr = proxy.running.listen();
     let mut old = before.try_client(addr).expect("a handshake");
-    old.send(chat("ttft_ms=1,itl_ms=20,tokens=400", STREAM));
-    old.until(b"data: ").expect("an event");
+    old.send(chat("", STREAM));
+    let mut running = upstream.accept();
+    running.request();
+    running.begin_stream();
+    running.event(TOKEN);
+    old.until(TOKEN.as_bytes()).expect("an event");
     files.write(&after.cert, &after.key);
     let mut new = eventually("the new certificate is shown", || after.try_client(addr).ok());
     assert!(before.try_client(addr).is_err());
-    assert_eq!(new.chat("ttft_ms=1,itl_ms=0,tokens=2", STREAM).status, 200);
-    old.until(b"data: ").expect("the stream goes on");
-    assert_eq!(proxy.finished(1).len(), 1, "and is not over");
+    new.send(chat("", STREAM));
+    let mut conn = upstream.accept();
+    conn.request();
+    conn.answer("{}");
+    assert_eq!(new.reply().status, 200);
+    assert_eq!(proxy.finished(1).len(), 1, "the stream is not over");
+    running.event(FINISH);
+    running.end_stream();
+    old.until(b"\r\n0\r\n\r\n").expect("the stream goes on to its end");
     drop((old, new));
     empty_scrape(&proxy);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_read_just_now_holds_nobody_up() {
+    let (sim, pair) = (sim(), Pair::new());
+    let files = Files::new(&pair);
+    let proxy = Proxy::start(&with(&files.config(), sim.addr()));
+    // Reading a pipe waits until somebody writes to it, as reading from a server of files may wait for that.
+    let (pipe, cert) = (files.path("pipe"), files.path("cert.pem"));
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    std::fs::rename(&pipe, &cert).expect("replaced");
+    // Opening it for writing waits until somebody reads from it.
+    let read = std::thread::spawn(move || std::fs::File::options().write(true).open(cert).expect("opened"));
+    eventually("it is being read", || read.is_finished().then_some(()));
+    for _ in 0..3 {
+        let mut client = pair.try_client(proxy.running.listen()).expect("a handshake");
+        assert_eq!(client.chat("ttft_ms=1,itl_ms=0,tokens=2", STREAM).status, 200);
+        proxy.scrape();
+    }
+    drop(read.join().expect("a writer"));
+    proxy.running.stop();
 }
 
 #[test]
