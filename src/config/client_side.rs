@@ -14,7 +14,7 @@ const TLS_KEYS: &[&str] = &["cert", "key"];
 /// How much clients may take of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// The largest request head, its first line included, in bytes. At least 8 KiB.
+    /// The largest request head, its first line included, in bytes. From 8 KiB to 400 KiB, about what HTTP/1 buffers.
     pub max_header_bytes: usize,
     /// How long a client may take over a request's head or the TLS handshake, and stay idle. Never zero.
     pub header_timeout: Duration,
@@ -51,7 +51,7 @@ pub struct TlsFiles {
 pub(super) fn limits(server: &Node<'_>) -> Result<ClientLimits, ConfigError> {
     let mut limits = ClientLimits::default();
     if let Some(node) = server.get("max_header_bytes") {
-        limits.max_header_bytes = node.size(8 << 10..=16 << 20)?;
+        limits.max_header_bytes = node.size(8 << 10..=400 << 10)?;
     }
     if let Some(node) = server.get("header_timeout_ms") {
         limits.header_timeout = node.millis(1)?;

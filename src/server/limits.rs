@@ -9,7 +9,8 @@ use std::time::Duration;
 pub struct Limits {
     /// The largest request head, its first line included, in bytes.
     pub header_bytes: usize,
-    /// How long a client may take over a request's head or the TLS handshake, and stay idle.
+    /// How long a client may take over a request's head or the TLS handshake, and stay idle. In the clear it begins anew
+    /// with the byte that shows which HTTP the client speaks.
     pub header_timeout: Duration,
     /// How long a client may accept nothing of what waits for it.
     pub write_timeout: Duration,

@@ -1,7 +1,8 @@
 //! A request's body that is read to its end even where nobody wants the rest.
 //!
 //! Many clients read no answer before they have sent everything, and closing over unread bytes resets the connection,
-//! which destroys the answer (RFC 9112, section 9.6).
+//! which destroys the answer (RFC 9112, section 9.6). Under HTTP/2 the stream would be reset without an error once the
+//! answer is out (RFC 9113, section 8.1), which not every client tells from a failure; so it is read to its end there, too.
 //!
 //! Invariant: whoever drops an upload half-way, a refusal or an upstream that is gone, the client can read the answer.
 

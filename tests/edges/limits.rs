@@ -27,7 +27,7 @@ fn end_of(client: &mut Client) -> ErrorKind {
 fn clients_that_never_finish_a_head_are_closed_while_another_is_served() {
     const SLOW: usize = 200;
     let sim = sim();
-    let proxy = Proxy::start(&with("header_timeout_ms = 1500", sim.addr()));
+    let proxy = Proxy::start(&with("header_timeout_ms = 4000", sim.addr()));
     let mut idle = proxy.client();
     assert_eq!(idle.chat(QUICK, STREAM).status, 200);
     let beginnings = ["", "P", "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx", "PRI * HTTP/2.0\r\n\r\nS"];
@@ -80,6 +80,16 @@ fn a_head_that_is_too_large_is_answered_and_counted() {
     let scrape = empty_scrape(&proxy);
     assert_eq!(refused(&scrape, "header_too_large"), 5.0);
     assert_eq!(scrape.sum("requests_started_total", &[]), 1.0);
+
+    // As many as can be configured.
+    let proxy = Proxy::start(&with("max_header_bytes = 409600", sim.addr()));
+    let refusal = |bytes| {
+        let head = padded(bytes).replace("GET /health", "POST /v1/chat/completions");
+        head.replace("\r\n\r\n", "\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n{")
+    };
+    let reply = proxy.client().ask(refusal(409_000));
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (400, &"invalid_json".into()), "the head was read");
+    assert_eq!(proxy.client().ask(refusal(409_600)).status, 431);
 
     let proxy = Proxy::start(&with("max_header_bytes = 131072", sim.addr()));
     assert_eq!(proxy.client().ask(padded(100_000)).status, 200);

@@ -93,7 +93,8 @@ impl ConnectionFamilies {
             open: build.plain_gauge("connections", "Clients' connections that are open."),
             refused: build.counter(
                 "connections_refused_total",
-                "Clients turned away, by reason, before or without a request that could be answered.",
+                "Clients turned away, by reason, before or without a request that could be answered; heads and frames that \
+                 HTTP/2 itself refuses are not among them.",
                 &["reason"],
             ),
         }
