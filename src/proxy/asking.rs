@@ -1,30 +1,39 @@
 //! What a request asks for beyond what its client wrote, to be measured: usage, and a stream in place of a whole reply.
 //!
 //! Invariants:
-//! * What the client wrote is never overridden, and a signed request never altered.
-//! * A model that refuses what only we asked for is asked again as the client wrote it, and then no more for it. Once it
-//!   has answered, a refusal is the client's own affair.
-//! * At most [`MOST_MODELS`] models are remembered, of those that have answered; the others are asked as if for the first
-//!   time.
+//! * What the client wrote is never overridden, and a request whose body something vouches for never altered.
+//! * A model that refuses what only we asked for is asked again as the client wrote it; one that does so again and again
+//!   is no longer asked, for a while.
+//! * A stream is asked for in place of a whole reply only where its usage can be asked for too: the whole reply would
+//!   have had it.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use hyper::{StatusCode, http};
 
 use super::content_of;
+use super::headers::SIGNATURE;
 use super::request::ChatRequest;
 use super::splice::{Splice, says};
 use crate::config::OpenAi;
 use crate::measure::Content;
 use crate::wire::chat::UsageStripper;
 
-/// How many models of a backend are remembered, for each thing asked.
-const MOST_MODELS: usize = 256;
-/// The longest name that is remembered, in bytes.
-const LONGEST_NAME: usize = 256;
+mod memory;
+
+use memory::{ENOUGH, Memory};
+
+/// What vouches for a request's body, or ties it to an earlier one: a signature, digests (RFC 9530, RFC 3230, RFC 1864),
+/// and the key of a request that may be sent again, by which upstreams compare bodies.
+const VOUCHING: [HeaderName; 5] = [
+    SIGNATURE,
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("idempotency-key"),
+];
 
 /// What one backend is asked for, and how its models take it.
 #[derive(Debug, Default)]
@@ -44,8 +53,6 @@ pub(super) struct Asking {
 pub(super) struct Ask {
     pub(super) splices: Vec<Splice>,
     pub(super) what: What,
-    /// The model has answered before when asked so: a refusal has another reason.
-    pub(super) accepted_before: bool,
 }
 
 /// Which thing is asked.
@@ -63,57 +70,71 @@ impl Asking {
         Self { include_usage: config.include_usage, measure_non_stream: config.measure_non_stream, ..Self::default() }
     }
 
-    /// What to ask beyond this request. `None` for nothing. `signed` says that it must not be altered; `backend` is named
-    /// where that is said.
-    pub(super) fn beyond(&self, chat: &ChatRequest, model: &str, signed: bool, backend: &str) -> Option<Ask> {
-        let (what, memory) = if chat.stream { (What::Usage, &self.usage) } else { (What::Stream, &self.stream) };
-        let wanted = if chat.stream { self.include_usage } else { self.measure_non_stream };
+    /// What to ask beyond this request, which came with these headers. `None` for nothing. `backend` is named where it
+    /// is said that the request must not be altered.
+    pub(super) fn beyond(&self, chat: &ChatRequest, model: &str, headers: &HeaderMap, backend: &str) -> Option<Ask> {
+        let (what, wanted) =
+            if chat.stream { (What::Usage, self.include_usage) } else { (What::Stream, self.measure_non_stream) };
         if !wanted {
             return None;
         }
-        let state = memory.of(model);
-        if state == State::Refuses {
-            return None;
-        }
+        let now = Instant::now();
         let body = chat.text();
         let splices = match what {
+            _ if self.usage.refuses(model, now) => return None,
             What::Usage => vec![Splice::usage(body)?],
+            What::Stream if self.stream.refuses(model, now) => return None,
             // Streams of audio come in another format than whole replies.
             What::Stream if says(body, "audio") => return None,
-            What::Stream => {
-                let usage = (self.usage.of(model) != State::Refuses).then(|| Splice::usage(body)).flatten();
-                std::iter::once(Splice::stream(body)?).chain(usage).collect()
-            }
+            What::Stream => vec![Splice::stream(body)?, Splice::usage(body)?],
         };
-        if signed {
+        if let Some(vouching) = VOUCHING.iter().find(|name| headers.contains_key(*name)) {
             if !self.signed_said.swap(true, Relaxed) {
                 tracing::warn!(
                     backend,
-                    "a signed request (x-tt-sign) is not altered: neither usage nor a stream is asked for in its place"
+                    "a request whose body a header vouches for ({vouching}) is not altered: neither usage nor a stream is \
+                     asked for in its place"
                 );
             }
             return None;
         }
-        Some(Ask { splices, what, accepted_before: state == State::Accepts })
+        Some(Ask { splices, what })
     }
 
     /// The model answered a request that asked for more than its client wrote.
-    pub(super) fn accepted(&self, ask: &Ask, model: &str) {
-        if !ask.accepted_before {
-            self.memory(ask.what).learn(model, State::Accepts);
-        }
+    pub(super) fn took(&self, what: What, model: &str) {
+        self.memory(what).took(model);
     }
 
     /// The model answered only without what was asked beyond its client's words.
     pub(super) fn refused(&self, what: What, model: &str, status: StatusCode, backend: &str) {
-        if !self.memory(what).learn(model, State::Refuses) {
+        if !self.memory(what).refused(model, 1, Instant::now()) {
             return;
         }
         let (key, consequence) = match what {
             What::Usage => ("include_usage", "its usage is no longer asked for where clients do not"),
             What::Stream => ("measure_non_stream", "its whole replies are no longer measured as streams"),
         };
-        tracing::warn!(backend, model, %status, key, "the model refuses what was asked beyond the request: {consequence}");
+        tracing::warn!(
+            backend,
+            model,
+            %status,
+            key,
+            "the model refuses what was asked beyond the request: for an hour {consequence}"
+        );
+    }
+
+    /// A stream that was to become a whole reply came without usage, which the whole might have had.
+    pub(super) fn without_usage(&self, model: &str, backend: &str) {
+        if self.stream.refused(model, ENOUGH, Instant::now()) {
+            tracing::warn!(
+                backend,
+                model,
+                key = "measure_non_stream",
+                "the model's streams come without the usage that was asked for, and so did one whole reply made of them: \
+                 for an hour its whole replies are no longer measured as streams"
+            );
+        }
     }
 
     fn memory(&self, what: What) -> &Memory {
@@ -142,49 +163,5 @@ pub(super) fn stripper(head: &mut http::response::Parts) -> Option<UsageStripper
         // A length announces a document; to take it away on suspicion would change what is none.
         Content::Unlabelled if !announced => Some(UsageStripper::unlabelled()),
         Content::Unlabelled | Content::Encoded { .. } | Content::Opaque => None,
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Unknown,
-    Accepts,
-    Refuses,
-}
-
-/// How a backend's models take one thing that is asked of them.
-#[derive(Debug, Default)]
-struct Memory(Mutex<HashMap<Box<str>, State>>);
-
-impl Memory {
-    fn of(&self, model: &str) -> State {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(model).copied().unwrap_or(State::Unknown)
-    }
-
-    /// Remembers the first answer of a model. Returns whether this is it.
-    fn learn(&self, model: &str, state: State) -> bool {
-        let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if models.len() >= MOST_MODELS || model.len() > LONGEST_NAME || models.contains_key(model) {
-            return false;
-        }
-        models.insert(model.into(), state);
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_memory_keeps_first_answers_and_is_bounded() {
-        let memory = Memory::default();
-        assert!(memory.learn("m", State::Accepts) && !memory.learn("m", State::Refuses));
-        assert_eq!((memory.of("m"), memory.of("n")), (State::Accepts, State::Unknown));
-        assert!(!memory.learn(&"x".repeat(LONGEST_NAME + 1), State::Refuses));
-        for number in 0..2 * MOST_MODELS {
-            memory.learn(&number.to_string(), State::Refuses);
-        }
-        assert_eq!(memory.0.lock().unwrap().len(), MOST_MODELS);
     }
 }

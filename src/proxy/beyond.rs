@@ -1,7 +1,7 @@
 //! A chat request on its way, and its reply on the way back, where more is asked than the client wrote.
 //!
 //! Invariant: a request goes out once. The exception is one that an upstream has refused for what only we asked: it goes
-//! out once more, as its client wrote it, and that attempt is the one that is measured.
+//! out once more, as its client wrote it, and the attempt whose answer the client gets is the one that is measured.
 
 use http::header::ACCEPT_ENCODING;
 use http_body_util::{Either, Full};
@@ -37,6 +37,8 @@ pub(super) struct Returned {
     version: Version,
     /// `n`, the choices asked for.
     choices: u32,
+    /// The name the backend knows the model by; empty unless a stream was asked for in place of a whole reply.
+    model: Box<str>,
 }
 
 impl Proxy {
@@ -45,11 +47,14 @@ impl Proxy {
         let Going { backend: index, target, mut head, chat, alias } = going;
         let backend = &self.site.backends[index];
         let (version, choices) = (head.version, chat.choices.max(1));
-        let returned = |reply, beyond| Returned { reply, beyond, backend: index, version, choices };
-        let signed = head.headers.contains_key(&headers::SIGNATURE);
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let model = alias.or(chat.model.as_deref()).unwrap_or("");
-        let Some(ask) = backend.asking.beyond(&chat, model, signed, &backend.name) else {
+        let returned = |reply, beyond| {
+            let model = if beyond == Some(What::Stream) { model.into() } else { Box::default() };
+            Returned { reply, beyond, backend: index, version, choices, model }
+        };
+        let ask = backend.asking.beyond(&chat, model, &head.headers, &backend.name);
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        let Some(ask) = ask else {
             let body = Either::Left(Full::new(chat.spliced(alias, &[])));
             let reply = self.send(index, backend, target, head, body, observation).await?;
             return Ok(returned(reply, None));
@@ -59,19 +64,20 @@ impl Proxy {
             let mut asking = head.clone();
             // What is to be taken out of a reply must be readable.
             asking.headers.remove(ACCEPT_ENCODING);
-            let reply = self.send(index, backend, target, asking, body(&ask.splices), observation).await?;
-            let status = reply.head.status;
+            let first = self.send(index, backend, target, asking, body(&ask.splices), observation).await?;
+            let status = first.head.status;
             if status.is_success() {
-                backend.asking.accepted(&ask, model);
-            } else if is_refusal(status) && !ask.accepted_before {
-                drop(reply);
-                let reply = self.send(index, backend, target, head, body(&[]), observation).await?;
+                backend.asking.took(ask.what, model);
+            } else if is_refusal(status) {
+                // Without a second answer the first one stands.
+                let again = self.send(index, backend, target, head, body(&[]), observation).await;
+                let Ok(reply) = again else { return Ok(returned(first, Some(ask.what))) };
                 if reply.head.status.is_success() {
                     backend.asking.refused(ask.what, model, status, &backend.name);
                 }
                 return Ok(returned(reply, None));
             }
-            Ok(returned(reply, Some(ask.what)))
+            Ok(returned(first, Some(ask.what)))
         };
         // Apart, so that requests of which nothing more is asked do not carry room for it.
         Box::pin(more).await
@@ -79,8 +85,8 @@ impl Proxy {
 
     /// Passes a chat's reply on, without what its client did not ask for.
     pub(super) fn pass_chat_on(&self, returned: Returned, observation: &mut Observation) -> Answer {
-        let Returned { reply, beyond, backend, version, choices } = returned;
-        let backend = &self.site.backends[backend];
+        let Returned { reply, beyond, backend: index, version, choices, model } = returned;
+        let backend = &self.site.backends[index];
         let content = content_of(&reply.head.headers);
         // A document that says it is one, if only by its coding, is what the client asked for.
         let gathers = beyond == Some(What::Stream)
@@ -90,7 +96,7 @@ impl Proxy {
         let mut answer = pass_on(reply, http10, backend.event_timeout, beyond, observation);
         if gathers && let Answer::Theirs { onward, .. } = &mut answer {
             let url = backend.base_url.as_ref().map(ToString::to_string).unwrap_or_default();
-            *onward = Onward::Gathered(Gathering { content, choices, backend: backend.name.to_string(), url });
+            *onward = Onward::Gathered(Gathering { content, choices, backend: index, model, url });
         }
         answer
     }

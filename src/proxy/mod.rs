@@ -162,7 +162,9 @@ impl Proxy {
                     Onward::Gathered(gathering) => {
                         let observe = |body| ObservedBody::new(body, observation, None, framing_unknown);
                         let observed = response.map(|body| observe(body).with_event_timeout(event_timeout));
-                        return Box::pin(whole::gather(gathering, observed, client)).await.map(Either::Right);
+                        return Box::pin(whole::gather(gathering, &self.site, observed, client))
+                            .await
+                            .map(Either::Right);
                     }
                 };
                 response.map(|body| {

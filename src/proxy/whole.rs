@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::failure::Refusal;
 use super::reply::BackendBody;
+use super::site::Site;
 use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
 use crate::wire::chat::{Assembler, LARGEST, Standing};
@@ -48,9 +49,11 @@ pub(super) struct Gathering {
     pub(super) content: Content,
     /// `n`, the choices asked for.
     pub(super) choices: u32,
-    /// Who is guilty should it fail, and where that is.
-    pub(super) backend: String,
+    /// Who is guilty should it fail, an index into the site's backends, and where that is.
+    pub(super) backend: usize,
     pub(super) url: String,
+    /// The name that backend knows the model by.
+    pub(super) model: Box<str>,
 }
 
 /// What was read.
@@ -58,7 +61,7 @@ enum Gathered {
     /// A document, as it came.
     Document(Bytes),
     /// A reply made of events.
-    Reply(String),
+    Reply { json: String, has_usage: bool },
     /// The upstream's own error object, or the event that is one, raw.
     Error(Box<str>),
     /// Nothing that could be handed on.
@@ -66,8 +69,14 @@ enum Gathered {
 }
 
 /// Reads the stream to its end, and answers with the whole. Dropping the future drops the upstream's connection.
-pub(super) async fn gather(gathering: Gathering, response: Response<Observed>, client: &Client) -> Response<Observed> {
-    let Gathering { content, choices, backend, url } = gathering;
+pub(super) async fn gather(
+    gathering: Gathering,
+    site: &Site,
+    response: Response<Observed>,
+    client: &Client,
+) -> Response<Observed> {
+    let Gathering { content, choices, backend, url, model } = gathering;
+    let backend = &site.backends[backend];
     let (mut head, observed) = response.into_parts();
     let observed = observed.kept();
     let mut source = Source { observed, decoder: None };
@@ -92,16 +101,20 @@ pub(super) async fn gather(gathering: Gathering, response: Response<Observed>, c
             head.headers.remove(CONTENT_LENGTH);
             document
         }
-        Gathered::Reply(reply) => {
+        Gathered::Reply { json, has_usage } => {
+            if !has_usage {
+                backend.asking.without_usage(&model, &backend.name);
+            }
             describe_json(&mut head.headers);
-            reply.into()
+            json.into()
         }
         Gathered::Error(error) => {
             describe_json(&mut head.headers);
             head.status = StatusCode::BAD_GATEWAY;
-            in_shape(&error, &backend).into()
+            in_shape(&error, &backend.name).into()
         }
         Gathered::Lost { what, late } => {
+            let backend = backend.name.to_string();
             let (refused, whole) = Refusal::Stream { backend, url, what, late }.response().into_parts();
             (head.status, head.headers) = (refused.status, refused.headers);
             whole.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
@@ -192,7 +205,7 @@ async fn events(source: &mut Source, first: Bytes, choices: u32) -> Gathered {
     }
     let in_order = matches!(end, Some(None));
     match (reply.standing(choices, in_order), reply.error(), end.flatten()) {
-        (Standing::Whole, ..) => Gathered::Reply(reply.json()),
+        (Standing::Whole, ..) => Gathered::Reply { json: reply.json(), has_usage: reply.has_usage() },
         (Standing::Error, Some(error), _) => Gathered::Error(error.into()),
         (_, _, Some(lost)) => lost,
         (_, _, None) => Gathered::Lost { what: "its stream ended before the answer did".to_owned(), late: false },

@@ -87,7 +87,8 @@ fn what_cannot_be_a_stream_is_asked_for_as_it_was_written() {
     let sim = sim();
     let proxy = Proxy::before(sim.addr(), MEASURED);
     let mut client = proxy.client();
-    for more in [r#""audio":{"voice":"x"},"#, r#""stream":"#] {
+    let options = r#""stream_options":{"include_usage":true},"#;
+    for more in [r#""audio":{"voice":"x"},"#, options, r#""stream":"#] {
         let body = if more.ends_with(':') {
             WHOLE.replacen('{', r#"{"stream":true,"#, 1)
         } else {
@@ -120,6 +121,7 @@ fn a_stream_that_does_not_end_well_is_a_status() {
         (busy.as_bytes().to_vec(), End::Fin, 502, "inband_error", "overloaded, come back"),
         (stream(&[TOKEN]), End::Complete, 502, "truncated", "its stream ended before the answer did"),
         (stream(&[TOKEN]), End::Fin, 502, "truncated", "closed the connection before the end"),
+        (stream(&["[DONE]"]), End::Complete, 502, "unconfirmed", "its stream ended before the answer did"),
         (Vec::new(), End::Complete, 502, "truncated", "its stream ended before the answer did"),
         (stream(&[TOKEN]), End::Silence, 504, "timeout", "the upstream sent nothing for 200 ms"),
     ];

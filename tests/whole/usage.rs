@@ -80,12 +80,13 @@ fn usage_that_always_comes_with_choices_stays() {
 }
 
 #[test]
-fn a_signed_request_is_not_altered() {
+fn a_request_that_something_vouches_for_is_not_altered() {
     let sim = sim();
     let proxy = Proxy::before(sim.addr(), &format!("{USAGE}\n{}", crate::MEASURED));
     let mut client = proxy.client();
-    for body in [STREAM, WHOLE] {
-        let headers = [("x-tt-sign", "abc"), ("x-sim", "ttft_ms=1,tokens=2"), ("accept-encoding", "gzip")];
+    let vouching = ["x-tt-sign", "digest", "content-digest", "content-md5", "idempotency-key"];
+    for (name, body) in vouching.into_iter().flat_map(|name| [(name, STREAM), (name, WHOLE)]) {
+        let headers = [(name, "abc"), ("x-sim", "ttft_ms=1,tokens=2"), ("accept-encoding", "gzip")];
         let reply = client.ask(post(&headers, body));
         assert_eq!(reply.status, 200);
         let received = last(&sim).request;

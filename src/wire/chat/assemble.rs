@@ -103,6 +103,11 @@ impl Assembler {
         self.room.is_exceeded()
     }
 
+    /// Whether token counts came.
+    pub fn has_usage(&self) -> bool {
+        self.usage.is_some()
+    }
+
     /// The error object, or the event that is one, as raw JSON. `None` when none came.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
@@ -117,7 +122,7 @@ impl Assembler {
             Standing::Whole
         } else if self.error.is_some() {
             Standing::Error
-        } else if self.done {
+        } else if self.done && !self.choices.is_empty() {
             Standing::Whole
         } else {
             Standing::Half

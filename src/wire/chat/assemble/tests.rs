@@ -226,6 +226,8 @@ fn how_a_stream_stands() {
         (&[r#"{"type":"error","message":"m"}"#], 1, true, Standing::Error),
         (&[r#"{"error":null,"type":"x"}"#, r#"{"error":{}}"#, r#"{"error":false}"#], 1, true, Standing::Half),
         (&[], 1, true, Standing::Half),
+        (&["[DONE]"], 1, true, Standing::Half),
+        (&[r#"{"choices":[],"usage":{}}"#, "[DONE]"], 1, true, Standing::Half),
     ] {
         let mut reply = Assembler::new();
         for event in events {
