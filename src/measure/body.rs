@@ -6,6 +6,7 @@
 //! error, or `Drop`. An error waits until the client's socket has accepted what came before it: hyper drops what it has
 //! not written when a body fails.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -136,20 +137,20 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
     }
 
     /// Gives the client another body in the place of a [kept](Self::kept) one, with this status; if that has not ended,
-    /// it ends as `left`. The exchange is over when the other body is.
-    pub fn replaced<W>(mut self, whole: W, status: u16, left: Ending, client: &dyn Outlet) -> ObservedBody<W>
+    /// it ends as `left`. The exchange is over when the other body is. The second is the kept one, unobserved from here
+    /// on, to be [drained](Self::drained) or dropped.
+    pub fn replaced<W>(mut self, whole: W, status: u16, left: Ending, client: &dyn Outlet) -> (ObservedBody<W>, Self)
     where
         W: Body<Data = Bytes> + Stamped,
     {
         self.end(left);
         let watch = self.watch.clone();
-        drop(self);
         let in_writing = !whole.is_end_stream();
         watch.with(|watched| watched.replaced(status, in_writing));
         if in_writing {
             client.listen(watch.clone());
         }
-        ObservedBody::watched_by(watch, whole, false)
+        (ObservedBody::watched_by(watch, whole, false), self)
     }
 
     /// Ends a stream of events that brings none for `limit`; comments keep it alive no longer.
@@ -232,6 +233,11 @@ impl<B> ObservedBody<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> ObservedBody<B> {
+    /// Reads a body that was [replaced](Self::replaced) to its end, so that its connection can be used again.
+    pub async fn drained(mut self) {
+        while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut self.inner).poll_frame(cx)).await {}
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         // Comments may flow all the while: a due alarm is answered before the next frame.
         let due = self.alarm.as_ref().is_some_and(|alarm| alarm.sleep.is_elapsed());

@@ -343,7 +343,7 @@ impl Observation {
         self.ended(ending);
         match ending {
             Ending::Whole => self.outcome == Some(Outcome::Truncated),
-            Ending::Broken(_) | Ending::Dropped => {
+            Ending::Broken(_) | Ending::InError | Ending::Dropped => {
                 let ended = matches!(self.outcome, Some(Outcome::Ok | Outcome::Unconfirmed | Outcome::InbandError));
                 !(self.is_events() && ended)
             }

@@ -78,6 +78,8 @@ pub enum Ending {
     Whole,
     /// It broke off.
     Broken(Fault),
+    /// Who took it apart found an error object in the place of its end.
+    InError,
     /// Nobody wants the rest: the client left.
     Dropped,
 }
@@ -133,6 +135,7 @@ pub fn decide(said: Said, ending: Ending) -> Outcome {
         Ending::Broken(Fault::Reset) => Outcome::Reset,
         Ending::Broken(Fault::Truncated) => Outcome::Truncated,
         Ending::Broken(Fault::Timeout) => Outcome::Timeout,
+        Ending::InError => Outcome::InbandError,
         Ending::Dropped if said.token || said.unreadable => Outcome::ClientCancel,
         Ending::Dropped => Outcome::ClientCancelBeforeToken,
     }
@@ -170,6 +173,7 @@ mod tests {
         assert_eq!(decide(said, Ending::Whole), Outcome::Truncated);
         assert_eq!(decide(said, Ending::Broken(Fault::Timeout)), Outcome::Timeout);
         assert_eq!(decide(said, Ending::Dropped), Outcome::ClientCancelBeforeToken);
+        assert_eq!(decide(said, Ending::InError), Outcome::InbandError);
         assert_eq!(decide(Said { events: false, ..said }, Ending::Whole), Outcome::Unconfirmed);
         assert_eq!(decide(Said { unmeasured: true, events: false, ..said }, Ending::Whole), Outcome::Ok);
         let unreadable = Said { unreadable: true, events: false, ..said };

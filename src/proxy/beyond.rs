@@ -10,6 +10,7 @@ use hyper::{Version, http};
 use super::asking::{What, is_refusal};
 use super::failure::Refusal;
 use super::request::ChatRequest;
+use super::room::Share;
 use super::whole::Gathering;
 use super::{Answer, Onward, Proxy, content_of, headers, is_event_stream, pass_on};
 use crate::backend::upstream::Reply;
@@ -37,8 +38,15 @@ pub(super) struct Returned {
     version: Version,
     /// `n`, the choices asked for.
     choices: u32,
-    /// The name the backend knows the model by; empty unless a stream was asked for in place of a whole reply.
+    /// `None` unless a stream was asked for in place of a whole reply.
+    gatherable: Option<Gatherable>,
+}
+
+/// What it takes to make a whole reply of a stream.
+struct Gatherable {
+    /// The name the backend knows the model by.
     model: Box<str>,
+    share: Share,
 }
 
 impl Proxy {
@@ -48,16 +56,19 @@ impl Proxy {
         let backend = &self.site.backends[index];
         let (version, choices) = (head.version, chat.choices.max(1));
         let model = alias.or(chat.model.as_deref()).unwrap_or("");
-        let returned = |reply, beyond| {
-            let model = if beyond == Some(What::Stream) { model.into() } else { Box::default() };
-            Returned { reply, beyond, backend: index, version, choices, model }
-        };
+        let returned =
+            |reply, beyond, gatherable| Returned { reply, beyond, backend: index, version, choices, gatherable };
         let ask = backend.asking.beyond(&chat, model, &head.headers, &backend.name);
+        let stream = ask.as_ref().is_some_and(|ask| ask.what == What::Stream);
+        let share = if stream { self.site.room.begin() } else { None };
+        // Without room for the whole it is asked for as such.
+        let ask = ask.filter(|_| !stream || share.is_some());
+        let gatherable = share.map(|share| Gatherable { model: model.into(), share });
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let Some(ask) = ask else {
             let body = Either::Left(Full::new(chat.spliced(alias, &[])));
             let reply = self.send(index, backend, target, head, body, observation).await?;
-            return Ok(returned(reply, None));
+            return Ok(returned(reply, None, None));
         };
         let more = async {
             let body = |splices: &[_]| Either::Left(Full::new(chat.spliced(alias, splices)));
@@ -71,13 +82,13 @@ impl Proxy {
             } else if is_refusal(status) {
                 // Without a second answer the first one stands.
                 let again = self.send(index, backend, target, head, body(&[]), observation).await;
-                let Ok(reply) = again else { return Ok(returned(first, Some(ask.what))) };
+                let Ok(reply) = again else { return Ok(returned(first, Some(ask.what), None)) };
                 if reply.head.status.is_success() {
                     backend.asking.refused(ask.what, model, status, &backend.name);
                 }
-                return Ok(returned(reply, None));
+                return Ok(returned(reply, None, None));
             }
-            Ok(returned(first, Some(ask.what)))
+            Ok(returned(first, Some(ask.what), gatherable))
         };
         // Apart, so that requests of which nothing more is asked do not carry room for it.
         Box::pin(more).await
@@ -85,18 +96,18 @@ impl Proxy {
 
     /// Passes a chat's reply on, without what its client did not ask for.
     pub(super) fn pass_chat_on(&self, returned: Returned, observation: &mut Observation) -> Answer {
-        let Returned { reply, beyond, backend: index, version, choices, model } = returned;
+        let Returned { reply, beyond, backend: index, version, choices, gatherable } = returned;
         let backend = &self.site.backends[index];
         let content = content_of(&reply.head.headers);
         // A document that says it is one, if only by its coding, is what the client asked for.
-        let gathers = beyond == Some(What::Stream)
-            && reply.head.status.is_success()
-            && (content == Content::Unlabelled || is_event_stream(&reply.head.headers));
+        let gatherable = gatherable.filter(|_| {
+            reply.head.status.is_success() && (content == Content::Unlabelled || is_event_stream(&reply.head.headers))
+        });
         let http10 = version == Version::HTTP_10;
         let mut answer = pass_on(reply, http10, backend.event_timeout, beyond, observation);
-        if gathers && let Answer::Theirs { onward, .. } = &mut answer {
+        if let (Some(Gatherable { model, share }), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
             let url = backend.base_url.as_ref().map(ToString::to_string).unwrap_or_default();
-            *onward = Onward::Gathered(Gathering { content, choices, backend: index, model, url });
+            *onward = Onward::Gathered(Gathering { content, choices, backend: index, model, url, share });
         }
         answer
     }

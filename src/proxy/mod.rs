@@ -25,6 +25,7 @@ mod models;
 mod pick;
 mod reply;
 mod request;
+mod room;
 mod site;
 mod splice;
 mod tokens;

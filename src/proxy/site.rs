@@ -11,6 +11,7 @@ use hyper::http::header::HeaderValue;
 use super::Proxy;
 use super::asking::Asking;
 use super::mirror::{self, Mirrors};
+use super::room::Room;
 use super::tokens::{TokenizerError, Tokens};
 use crate::backend::llama::{Llama, Step};
 use crate::backend::upstream::{SetupError, Upstream};
@@ -54,6 +55,8 @@ pub struct Site {
     /// Who counts tokens for which backend.
     pub(super) tokens: Tokens,
     pub(super) mirrors: Mirrors,
+    /// For whole replies that are made of streams.
+    pub(super) room: Room,
 }
 
 /// A backend that cannot be set up.
@@ -157,6 +160,7 @@ impl Site {
             llamas,
             tokens,
             mirrors,
+            room: Room::new(),
         })
     }
 

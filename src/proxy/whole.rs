@@ -3,8 +3,15 @@
 //! Nothing can be said to the client until the stream is over, so a stream that does not end well becomes a status and an
 //! error object, as it would have been without us.
 //!
-//! Invariant: an upstream that answers with a document all the same is handed on as it is.
+//! Invariants:
+//! * An upstream that answers with a document, or with text, all the same is handed on as it is. Larger than [`LARGEST`]
+//!   it is a 502, as a stream of that size is.
+//! * What is held is counted in the [`Share`] before it grows, and until the client has taken the whole.
+//! * The client does not wait for an upstream to end that has said its last.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,15 +25,18 @@ use serde_json::{Value, json};
 
 use super::failure::Refusal;
 use super::reply::BackendBody;
+use super::room::Share;
 use super::site::Site;
 use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
 use crate::wire::chat::{Assembler, LARGEST, Standing};
-use crate::wire::encoding::{Decoder, Undecodable};
+use crate::wire::encoding::{Codings, Decoder, Undecodable};
 use crate::wire::sse::{Item, SseParser};
 
 /// How long the end of a stream is waited for that has come to its last event, so that its connection can be used again.
-const END: Duration = Duration::from_millis(20);
+const END: Duration = Duration::from_secs(1);
+/// What the lines of a stream of events begin with.
+const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
 
 /// What describes a body that the client does not get.
 const OF_THE_BODY: [HeaderName; 9] = [
@@ -54,6 +64,20 @@ pub(super) struct Gathering {
     pub(super) url: String,
     /// The name that backend knows the model by.
     pub(super) model: Box<str>,
+    /// Where it is put together.
+    pub(super) share: Share,
+}
+
+/// A whole that is counted until the client has taken it.
+struct Kept {
+    whole: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.whole
+    }
 }
 
 /// What was read.
@@ -75,26 +99,29 @@ pub(super) async fn gather(
     response: Response<Observed>,
     client: &Client,
 ) -> Response<Observed> {
-    let Gathering { content, choices, backend, url, model } = gathering;
+    let Gathering { content, choices, backend, url, model, share } = gathering;
     let backend = &site.backends[backend];
     let (mut head, observed) = response.into_parts();
-    let observed = observed.kept();
-    let mut source = Source { observed, decoder: None };
+    let mut source = Source { observed: observed.kept(), decoder: None, taken: 0, share, is_over: false };
     let gathered = match content {
         Content::Unlabelled => unlabelled(&mut source, choices).await,
-        Content::Events => events(&mut source, Bytes::new(), choices).await,
-        Content::Encoded { codings, .. } if let Some(decoder) = Decoder::new(codings) => {
-            source.decoder = Some(decoder);
-            events(&mut source, Bytes::new(), choices).await
-        }
-        Content::Encoded { .. } | Content::Opaque => {
+        Content::Events => events(&mut source, None, choices).await,
+        Content::Encoded { codings, .. } => match source.decode(codings) {
+            Ok(()) => events(&mut source, None, choices).await,
+            Err(lost) => lost,
+        },
+        Content::Opaque => {
             let what = "its stream is compressed in a way that is not known here".to_owned();
             Gathered::Lost { what, late: false }
         }
     };
-    // What was not read to its end was either over all the same, or given up.
-    let left =
-        if matches!(gathered, Gathered::Lost { .. }) { Ending::Broken(Fault::Truncated) } else { Ending::Dropped };
+    // What was not read to its end is over all the same, or given up.
+    let left = match gathered {
+        Gathered::Document(_) | Gathered::Reply { .. } => Ending::Whole,
+        Gathered::Error(_) => Ending::InError,
+        Gathered::Lost { .. } => Ending::Broken(Fault::Truncated),
+    };
+    let may_end = !source.is_over && left != Ending::Broken(Fault::Truncated);
     let whole = match gathered {
         Gathered::Document(document) => {
             // Whole by now, whatever length it had been announced with.
@@ -121,8 +148,13 @@ pub(super) async fn gather(
         }
     };
     let status = head.status.as_u16();
-    let whole = BackendBody::Whole(Full::new(whole));
-    Response::from_parts(head, source.observed.replaced(whole, status, left, client.outlet()))
+    let Source { observed, share, .. } = source;
+    let whole = BackendBody::Whole(Full::new(Bytes::from_owner(Kept { whole, _share: share })));
+    let (whole, rest) = observed.replaced(whole, status, left, client.outlet());
+    if may_end {
+        tokio::spawn(tokio::time::timeout(END, rest.drained()));
+    }
+    Response::from_parts(head, whole)
 }
 
 /// The upstream's body, its codings undone.
@@ -130,12 +162,34 @@ struct Source {
     observed: Observed,
     /// `None` for what is not encoded.
     decoder: Option<Decoder>,
+    /// What the decoder may hold, in bytes.
+    taken: usize,
+    share: Share,
+    /// It was read to its end.
+    is_over: bool,
 }
 
 impl Source {
+    /// Undoes these codings from here on.
+    fn decode(&mut self, codings: Codings) -> Result<(), Gathered> {
+        self.taken = (codings.memory_mib() as usize) << 20;
+        self.hold(0)?;
+        self.decoder = Decoder::new(codings);
+        if self.decoder.is_some() { Ok(()) } else { Err(no_room()) }
+    }
+
+    /// Counts so many bytes as held, their copy for the client included.
+    fn hold(&mut self, bytes: usize) -> Result<(), Gathered> {
+        if self.share.hold(self.taken + 2 * bytes) { Ok(()) } else { Err(no_room()) }
+    }
+
     /// The next bytes. `None` at the end, the error where there is none.
     async fn next(&mut self) -> Option<Result<Bytes, Gathered>> {
-        let frame = match self.observed.frame().await? {
+        let Some(frame) = self.observed.frame().await else {
+            self.is_over = true;
+            return None;
+        };
+        let frame = match frame {
             Ok(frame) => frame.into_data().unwrap_or_default(),
             Err(cut) => return Some(Err(Gathered::Lost { what: cut.to_string(), late: cut.is_timeout() })),
         };
@@ -146,9 +200,15 @@ impl Source {
             |error: Undecodable| Gathered::Lost { what: format!("its stream cannot be read: {error}"), late: false };
         Some(undone.map(|()| plain.freeze()).map_err(broken))
     }
+
+    /// Reads on without waiting: the end often comes with the last event.
+    async fn rest_at_hand(&mut self) {
+        let mut rest = pin!(async { while let Some(Ok(_)) = self.next().await {} });
+        poll_fn(|cx| Poll::Ready(rest.as_mut().poll(cx).is_ready())).await;
+    }
 }
 
-/// Reads a reply that does not say what it is: its first byte does.
+/// Reads a reply that does not say what it is: how its first line begins does.
 async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
     let mut document = BytesMut::new();
     let mut is_document = false;
@@ -161,55 +221,109 @@ async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
         if document.len() > LARGEST {
             return too_large();
         }
+        if let Err(full) = source.hold(document.len()) {
+            return full;
+        }
         if is_document {
             continue;
         }
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
-        match document.iter().find(|byte| !is_blank(byte)) {
-            None => {}
-            Some(b'd' | b'e' | b'i' | b'r' | b':') => return events(source, document.freeze(), choices).await,
-            Some(_) => is_document = true,
+        let blank = document.iter().take_while(|byte| is_blank(byte)).count();
+        let line = &document[blank..];
+        if FIELDS.iter().any(|field| line.starts_with(field)) {
+            return events(source, Some(document), choices).await;
         }
+        is_document = !FIELDS.iter().any(|field| field.starts_with(line));
     }
 }
 
-/// Reads a stream of events, of which `first` was read before.
-async fn events(source: &mut Source, first: Bytes, choices: u32) -> Gathered {
+/// Reads a stream of events. `guessed` was read before, of a reply that may yet turn out to be none: it is handed on if no
+/// event comes.
+async fn events(source: &mut Source, mut guessed: Option<BytesMut>, choices: u32) -> Gathered {
     let mut parser = SseParser::new(LARGEST);
-    let mut reply = Assembler::new();
-    let mut oversized = false;
-    let mut on = |reply: &mut Assembler, item: Item<'_>| match item {
-        Item::Event(event) | Item::Unterminated(event) => reply.event(event.data),
-        Item::Stray(text) => reply.event(text),
-        Item::Oversized => oversized = true,
-    };
-    parser.feed(&first, &mut |item| on(&mut reply, item));
+    let mut events = Events::default();
+    if let Some(first) = &guessed {
+        events.read = first.len();
+        parser.feed(first, &mut |item| events.add(item));
+    }
     // How it ended; `None` inside for an end in order.
     let mut end = None;
-    while !reply.is_over() && end.is_none() {
+    while !events.reply.is_over() && end.is_none() {
         match source.next().await {
-            Some(Ok(bytes)) => parser.feed(&bytes, &mut |item| on(&mut reply, item)),
+            Some(Ok(bytes)) => {
+                events.read += bytes.len();
+                parser.feed(&bytes, &mut |item| events.add(item));
+                match &mut guessed {
+                    Some(text) if !events.came => text.extend_from_slice(&bytes),
+                    _ => guessed = None,
+                }
+                let held = events.held() + guessed.as_ref().map_or(0, BytesMut::len);
+                if held > 2 * LARGEST {
+                    return too_large();
+                }
+                if let Err(full) = source.hold(held) {
+                    return full;
+                }
+            }
             last => {
-                parser.finish(&mut |item| on(&mut reply, item));
+                parser.finish(&mut |item| events.add(item));
                 end = Some(last.and_then(Result::err));
             }
         }
     }
+    let Events { reply, oversized, came, .. } = events;
     if reply.is_too_large() || oversized {
         return too_large();
     }
     if end.is_none() {
         // The connection can be used again if its reply is read to the end.
-        let rest = async { while let Some(Ok(_)) = source.next().await {} };
-        let _ = tokio::time::timeout(END, rest).await;
+        source.rest_at_hand().await;
     }
     let in_order = matches!(end, Some(None));
-    match (reply.standing(choices, in_order), reply.error(), end.flatten()) {
+    match (reply.standing(choices, in_order), reply.error(), end.flatten(), guessed) {
         (Standing::Whole, ..) => Gathered::Reply { json: reply.json(), has_usage: reply.has_usage() },
-        (Standing::Error, Some(error), _) => Gathered::Error(error.into()),
-        (_, _, Some(lost)) => lost,
-        (_, _, None) => Gathered::Lost { what: "its stream ended before the answer did".to_owned(), late: false },
+        (Standing::Error, Some(error), ..) => Gathered::Error(error.into()),
+        (_, _, Some(lost), _) => lost,
+        (_, _, None, Some(text)) if !came => Gathered::Document(text.freeze()),
+        (_, _, None, _) => Gathered::Lost { what: "its stream ended before the answer did".to_owned(), late: false },
     }
+}
+
+/// The events of a stream so far.
+#[derive(Default)]
+struct Events {
+    reply: Assembler,
+    oversized: bool,
+    /// One came that says something.
+    came: bool,
+    /// What was read since the last, in bytes.
+    read: usize,
+}
+
+impl Events {
+    fn add(&mut self, item: Item<'_>) {
+        self.read = 0;
+        let data = match item {
+            Item::Event(event) | Item::Unterminated(event) => event.data,
+            Item::Stray(text) => text,
+            Item::Oversized => {
+                self.oversized = true;
+                return;
+            }
+        };
+        self.came |= !data.is_empty();
+        self.reply.event(data);
+    }
+
+    /// What is held of them, in bytes, about; of the open one the parser holds its cap at most.
+    fn held(&self) -> usize {
+        self.reply.held() + self.read.min(LARGEST)
+    }
+}
+
+fn no_room() -> Gathered {
+    let what = "its answer finds no room beside those that are being put together".to_owned();
+    Gathered::Lost { what, late: false }
 }
 
 fn too_large() -> Gathered {

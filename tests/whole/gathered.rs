@@ -219,6 +219,72 @@ fn a_stream_that_ends_leaves_its_connection_for_the_next() {
 }
 
 #[test]
+fn an_upstream_that_ends_late_keeps_its_connection() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), MEASURED);
+    let mut client = proxy.client();
+    client.send(post(&[], WHOLE));
+    let mut conn = upstream.accept();
+    conn.request();
+    conn.begin_stream();
+    let usage = r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
+    for event in [TOKEN, FINISH, usage, "[DONE]"] {
+        conn.event(event);
+    }
+    assert_eq!(client.reply().status, 200);
+    conn.end_stream();
+    // Long enough for the end to be read, which nobody is told of.
+    std::thread::sleep(Duration::from_millis(300));
+    client.send(post(&[], WHOLE));
+    conn.request();
+    conn.answer("{}");
+    assert_eq!(client.reply().body, b"{}");
+}
+
+#[test]
+fn what_is_too_large_to_be_put_together_is_a_502() {
+    for kind in ["text/event-stream", "application/json"] {
+        let headers = vec![("content-type".to_owned(), kind.to_owned())];
+        let step = Step { repeat: 17, ..Step::send("x".repeat(1 << 20).into_bytes()) };
+        let first = Step::send(&b"data: "[..usize::from(kind.starts_with("text")) * 6]);
+        let (reply, _) = played(Script { headers, steps: vec![first, step], ..Script::default() }, "");
+        assert_eq!(reply.status, 502, "{kind}");
+        let error = &reply.json()["error"];
+        assert!(error["message"].as_str().expect("a message").contains("larger than 16777216 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn text_is_handed_on_in_its_own_words() {
+    for kind in ["text/plain", "application/json"] {
+        for body in [
+            "error: overloaded",
+            "rate limited, come back",
+            "d",
+            "data",
+            "id: card 7 is unknown",
+            "retry: later\n\n",
+            ":-(",
+        ] {
+            let headers = vec![("content-type".to_owned(), kind.to_owned())];
+            let steps = vec![Step::send(body.as_bytes()).cut_every(2, Duration::from_micros(50))];
+            let (reply, _) = played(Script { headers, steps, ..Script::default() }, "");
+            assert_eq!((reply.status, &*reply.body, reply.ended), (200, body.as_bytes(), Ended::Complete), "{body}");
+            assert_eq!(reply.header("content-type"), Some(kind));
+        }
+    }
+}
+
+#[test]
+fn an_error_too_long_to_be_looked_at_is_one_all_the_same() {
+    let error = format!(r#"{{"error":{{"message":"{}"}}}}"#, "x".repeat(3 << 19));
+    let headers = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
+    let script = Script { headers, end: End::Silence, ..Script::sending(stream(&[&error])) };
+    let (reply, proxy) = played(script, "");
+    assert_eq!((reply.status, proxy.outcome(1)), (502, "inband_error"));
+}
+
+#[test]
 fn what_is_no_stream_is_handed_on() {
     const DOCUMENT: &str =
         r#" {"id":"c", "choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"usage":null}"#;

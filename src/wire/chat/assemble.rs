@@ -15,7 +15,7 @@ mod node;
 use node::{Members, Room};
 
 /// The largest reply that is put together, in bytes.
-pub const LARGEST: usize = 64 << 20;
+pub const LARGEST: usize = 16 << 20;
 /// How many choices of a reply are followed, which is the most that `n` may ask for.
 const MOST_CHOICES: usize = 128;
 /// How many tool calls of a choice are followed: they are looked up one by one.
@@ -101,6 +101,11 @@ impl Assembler {
     /// Whether more came than can be kept.
     pub fn is_too_large(&self) -> bool {
         self.room.is_exceeded()
+    }
+
+    /// How many bytes are kept, about.
+    pub fn held(&self) -> usize {
+        self.room.used()
     }
 
     /// Whether token counts came.
