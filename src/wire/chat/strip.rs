@@ -1,7 +1,14 @@
 //! A stream as it would be had nobody asked for usage: what asking brought is taken out, every other byte stays.
 //!
 //! Asking (`stream_options.include_usage`) brings an event with `choices: []` and a `usage`, and into every other chunk
-//! a member `"usage":null`. Both are known by their JSON, whatever the event's spelling. In doubt an event stays as it is.
+//! a member `"usage":null`. Both are known by their JSON, whatever the event's spelling. In doubt an event stays as it is:
+//! one that says anything besides, in a member that the API does not describe, is not taken out.
+//!
+//! What is lost: llama.cpp writes its `timings` into the stream's last event, which asking makes the one of usage. They
+//! go with it, as clients that did not ask may not survive an event without choices.
+//!
+//! An upstream that sends the same unasked, to everyone, cannot be told from one that was asked: its clients then get
+//! neither that event nor the nulls.
 //!
 //! Invariants:
 //! * What goes on does not depend on how the bytes were cut into frames, once all of them are there.
@@ -24,6 +31,19 @@ const CAP: usize = 1 << 20;
 const BOM: &[u8] = "\u{feff}".as_bytes();
 /// What every event to be changed contains.
 const USAGE: &[u8] = b"\"usage\"";
+/// What an event that is dropped may say; members that are null say nothing.
+const KNOWN: [&str; 10] = [
+    "id",
+    "object",
+    "created",
+    "model",
+    "system_fingerprint",
+    "service_tier",
+    "choices",
+    "usage",
+    "obfuscation",
+    "timings",
+];
 
 /// What of one frame goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -318,12 +338,12 @@ fn judge(event: &[u8]) -> Verdict {
         many => Cow::Owned(many.iter().map(|value| &event[value.clone()]).collect::<Vec<_>>().join(&b'\n')),
     };
     let Ok(text) = str::from_utf8(&data) else { return Verdict::Keep };
-    let (mut usages, mut choices, mut error) = (Vec::new(), Vec::new(), false);
+    let (mut usages, mut choices, mut error, mut more) = (Vec::new(), Vec::new(), false, false);
     let is_object = members(text, |key, value| match &*key {
         "usage" => usages.push(value),
         "choices" => choices.push(value),
         "error" => error |= value != "null",
-        _ => {}
+        key => more |= value != "null" && !KNOWN.contains(&key),
     });
     let ([usage], [choices], true, false) = (&usages[..], &choices[..], is_object, error) else {
         return Verdict::Keep;
@@ -335,7 +355,7 @@ fn judge(event: &[u8]) -> Verdict {
         let cut = member(text, offset(text, usage), usage.len());
         return cut.and_then(|cut| place(&values, &cut)).map_or(Verdict::Keep, Verdict::Cut);
     }
-    let is_usage_only = usage.starts_with('{') && inside.trim_ascii().is_empty();
+    let is_usage_only = !more && usage.starts_with('{') && inside.trim_ascii().is_empty();
     if is_usage_only { Verdict::Drop } else { Verdict::Keep }
 }
 

@@ -66,7 +66,10 @@ fn an_event_of_usage_alone_goes_whatever_its_spelling() {
         "data:{\"usage\":{\"a\":1},\"choices\": [ ] }\r\n\r\n",
         "data: {\"choices\":[],\rdata\rid\rdata: \"usage\":{}}\r\r",
         "data: {\"choices\":[],\"usage\":{}}\r\n\n",
+        "data: {\"choices\":[],\"usage\":{},\"timings\":{\"prompt_n\":3}}\n\n",
         "retry: 1\nnothing\ndata: {\"choices\":[],\"usage\":{}}\n\r\n",
+        "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"service_tier\":\"default\",\
+         \"system_fingerprint\":null,\"obfuscation\":\"x\",\"choices\":[],\"usage\":{\"a\":1},\"vendor\":null}\n\n",
     ] {
         strips(event, "");
         strips(&format!("data: a\n\n{event}data: [DONE]\n\n"), "data: a\n\ndata: [DONE]\n\n");
@@ -99,6 +102,9 @@ fn a_null_goes_with_one_comma_and_every_other_byte_stays() {
 #[test]
 fn what_is_not_for_certain_ours_stays() {
     for data in [
+        // It says more than asking brings.
+        r#"{"choices":[],"usage":{},"citations":["a"]}"#,
+        r#"{"id":"c","choices":[],"usage":{},"x_vendor":{"queue_time":0.1}}"#,
         // A relay that always sends it so.
         r#"{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":1}}"#,
         r#"{"usage":{"prompt_tokens":1}}"#,
