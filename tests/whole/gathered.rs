@@ -5,11 +5,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use streamgauge::backend::sim::{End, Framing, Script, Step, text};
+use streamgauge::backend::sim::{End, Framing, Script, SimConfig, Step, text};
 
 use crate::support::client::{Client, Ended, Reply};
 use crate::support::eventually;
-use crate::support::stage::{Proxy, playing, sim};
+use crate::support::stage::{Proxy, playing, sim, spawn};
 use crate::support::upstream::Upstream;
 use crate::{MEASURED, WHOLE, last, post};
 
@@ -232,6 +232,7 @@ fn an_upstream_that_ends_late_keeps_its_connection() {
         conn.event(event);
     }
     assert_eq!(client.reply().status, 200);
+    std::thread::sleep(Duration::from_millis(100));
     conn.end_stream();
     // Long enough for the end to be read, which nobody is told of.
     std::thread::sleep(Duration::from_millis(300));
@@ -252,6 +253,39 @@ fn what_is_too_large_to_be_put_together_is_a_502() {
         let error = &reply.json()["error"];
         assert!(error["message"].as_str().expect("a message").contains("larger than 16777216 bytes"), "{error}");
     }
+}
+
+#[test]
+fn a_whole_reply_is_asked_for_as_such_while_others_fill_the_room() {
+    // A document, so that nothing need be parsed.
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    let large = Script { headers, ..Script::sending(vec![b'{'; 15 << 20]) };
+    let mut config = SimConfig::default();
+    config.scripts.named.insert("large".to_owned(), large);
+    let sim = spawn(config);
+    let proxy = Proxy::before(sim.addr(), MEASURED);
+    let mut client = proxy.client();
+    let mut asks_for_a_stream = || {
+        let reply = client.ask(post(&[("x-sim", "ttft_ms=1,itl_ms=0,tokens=2")], WHOLE));
+        assert_eq!(reply.json()["choices"][0]["message"]["content"], text(2));
+        sim.received()
+            .iter()
+            .rev()
+            .find(|received| received.request.header("x-sim") != Some("script=large"))
+            .is_some_and(|received| received.request.body != WHOLE)
+    };
+    assert!(asks_for_a_stream());
+    // Wholes that their clients do not take are held.
+    let slow: Vec<_> = (0..14)
+        .map(|_| {
+            let mut slow = proxy.client();
+            slow.send(post(&[("x-sim", "script=large")], WHOLE));
+            slow
+        })
+        .collect();
+    eventually("there is no room", || (!asks_for_a_stream()).then_some(()));
+    drop(slow);
+    eventually("there is room again", || asks_for_a_stream().then_some(()));
 }
 
 #[test]
