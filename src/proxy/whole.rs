@@ -6,7 +6,7 @@
 //! Invariants:
 //! * An upstream that answers with a document, or with text, all the same is handed on as it is. Larger than [`LARGEST`]
 //!   it is a 502, as a stream of that size is.
-//! * What is held is counted in the [`Share`] before it grows, and until the client has taken the whole.
+//! * What is held is counted in the [`Share`] as it grows, and until the client has taken the whole.
 //! * The client does not wait for an upstream to end that has said its last.
 
 use std::future::poll_fn;
@@ -37,6 +37,8 @@ use crate::wire::sse::{Item, SseParser};
 const END: Duration = Duration::from_secs(1);
 /// What the lines of a stream of events begin with.
 const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+/// After so many blank bytes a reply is taken for a document.
+const MOST_BLANK: usize = 64 << 10;
 
 /// What describes a body that the client does not get.
 const OF_THE_BODY: [HeaderName; 9] = [
@@ -84,8 +86,8 @@ impl AsRef<[u8]> for Kept {
 enum Gathered {
     /// A document, as it came.
     Document(Bytes),
-    /// A reply made of events.
-    Reply { json: String, has_usage: bool },
+    /// A reply made of events; `lacks_usage` where all of them came and none told token counts.
+    Reply { json: String, lacks_usage: bool },
     /// The upstream's own error object, or the event that is one, raw.
     Error(Box<str>),
     /// Nothing that could be handed on.
@@ -128,8 +130,8 @@ pub(super) async fn gather(
             head.headers.remove(CONTENT_LENGTH);
             document
         }
-        Gathered::Reply { json, has_usage } => {
-            if !has_usage {
+        Gathered::Reply { json, lacks_usage } => {
+            if lacks_usage {
                 backend.asking.without_usage(&model, &backend.name);
             }
             describe_json(&mut head.headers);
@@ -233,7 +235,7 @@ async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
         if FIELDS.iter().any(|field| line.starts_with(field)) {
             return events(source, Some(document), choices).await;
         }
-        is_document = !FIELDS.iter().any(|field| field.starts_with(line));
+        is_document = blank > MOST_BLANK || !FIELDS.iter().any(|field| field.starts_with(line));
     }
 }
 
@@ -280,8 +282,9 @@ async fn events(source: &mut Source, mut guessed: Option<BytesMut>, choices: u32
         source.rest_at_hand().await;
     }
     let in_order = matches!(end, Some(None));
+    let broke = matches!(end, Some(Some(_)));
     match (reply.standing(choices, in_order), reply.error(), end.flatten(), guessed) {
-        (Standing::Whole, ..) => Gathered::Reply { json: reply.json(), has_usage: reply.has_usage() },
+        (Standing::Whole, ..) => Gathered::Reply { json: reply.json(), lacks_usage: !broke && !reply.has_usage() },
         (Standing::Error, Some(error), ..) => Gathered::Error(error.into()),
         (_, _, Some(lost), _) => lost,
         (_, _, None, Some(text)) if !came => Gathered::Document(text.freeze()),

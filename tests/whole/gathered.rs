@@ -256,6 +256,18 @@ fn what_is_too_large_to_be_put_together_is_a_502() {
 }
 
 #[test]
+fn a_stream_that_broke_after_its_finish_says_nothing_of_its_models_usage() {
+    let headers = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
+    let sim = playing(Script { headers, end: End::Fin, ..Script::sending(stream(&[TOKEN, FINISH])) });
+    let proxy = Proxy::before(sim.addr(), MEASURED);
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        assert_eq!(client.ask(post(&[], WHOLE)).json()["choices"][0]["message"]["content"], "a");
+        assert_ne!(last(&sim).request.body, WHOLE);
+    }
+}
+
+#[test]
 fn a_whole_reply_is_asked_for_as_such_while_others_fill_the_room() {
     // A document, so that nothing need be parsed.
     let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
