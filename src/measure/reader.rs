@@ -13,20 +13,22 @@ use super::timeline::Timeline;
 use crate::clock::ReadStamp;
 use crate::wire::chat::{self, ChunkReader};
 use crate::wire::encoding::{Codings, Decoder};
-use crate::wire::sse::{Item, SseParser};
+use crate::wire::sse::{Item, SseParser, opens_stream};
 use crate::wire::{Choice, Meaning};
 
 /// The largest event, and the largest whole reply, that is looked at, in bytes.
 pub const CAP: usize = 1024 * 1024;
-/// Whitespace before the first byte that tells events from a document, in bytes.
+/// Whitespace before what tells events from a document, in bytes.
 const MOST_BLANK: usize = 64 * 1024;
+/// How much of a first line tells, in bytes: `event:` or `retry:`.
+const TELLING: usize = 6;
 
 /// What the reply's head says about its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// `text/event-stream`.
     Events,
-    /// Anything else: the first byte tells.
+    /// Anything else: how its first line begins tells.
     Unlabelled,
     /// Compressed: one of the two above, once the codings are undone.
     Encoded {
@@ -59,10 +61,11 @@ pub(super) struct Heard {
 }
 
 enum Mode {
-    /// Nothing but a byte order mark and whitespace so far.
+    /// Nothing but a byte order mark and whitespace so far, and maybe part of what tells.
     Undecided {
         held: Vec<(Bytes, ReadStamp)>,
         length: usize,
+        start: Vec<u8>,
     },
     Events(Box<Events>),
     Document(Document),
@@ -204,27 +207,28 @@ impl Reader {
         }
     }
 
-    /// Looks for the first byte that tells a JSON document from events.
+    /// Looks for what tells a JSON document from events: how the first line begins.
     fn decide(&mut self, bytes: &Bytes, stamp: ReadStamp, timeline: &mut Timeline) -> Held {
-        let Mode::Undecided { held, length } = &mut self.mode else { return Held::default() };
+        let Mode::Undecided { held, length, start } = &mut self.mode else { return Held::default() };
         *length += bytes.len();
         held.push((bytes.clone(), stamp));
         let is_blank = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
-        let telling = bytes.iter().copied().find(|byte| !is_blank(*byte));
-        let decided = match telling {
+        let from = if start.is_empty() { bytes.iter().take_while(|byte| is_blank(**byte)).count() } else { 0 };
+        start.extend(bytes[from..].iter().take(TELLING - start.len()));
+        let decided = match opens_stream(start) {
             None if *length > MOST_BLANK => Mode::Skipped,
             None => return Held::default(),
-            Some(b'{' | b'[') => {
+            Some(false) if matches!(start[..], [b'{' | b'[', ..]) => {
                 if self.stream_wanted {
                     timeline.anomalies.add(Anomaly::JsonForStream);
                 }
                 Mode::Document(Document::default())
             }
-            Some(b'd' | b'e' | b'i' | b'r' | b':') => {
+            Some(true) => {
                 timeline.anomalies.add(Anomaly::MislabelledStream);
                 Mode::events()
             }
-            Some(_) => Mode::Skipped,
+            Some(false) => Mode::Skipped,
         };
         let Mode::Undecided { held, .. } = std::mem::replace(&mut self.mode, decided) else {
             return Held::default();
@@ -246,7 +250,7 @@ impl Held {
 
 impl Mode {
     fn undecided() -> Self {
-        Self::Undecided { held: Vec::new(), length: 0 }
+        Self::Undecided { held: Vec::new(), length: 0, start: Vec::new() }
     }
 
     fn events() -> Self {

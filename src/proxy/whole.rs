@@ -31,12 +31,10 @@ use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
 use crate::wire::chat::{Assembler, LARGEST, Standing};
 use crate::wire::encoding::{Codings, Decoder, Undecodable};
-use crate::wire::sse::{Item, SseParser};
+use crate::wire::sse::{Item, SseParser, opens_stream};
 
 /// How long the end of a stream is waited for that has come to its last event, so that its connection can be used again.
 const END: Duration = Duration::from_secs(1);
-/// What the lines of a stream of events begin with.
-const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
 /// After so many blank bytes a reply is taken for a document.
 const MOST_BLANK: usize = 64 << 10;
 
@@ -231,11 +229,11 @@ async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
         }
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
         let blank = document.iter().take_while(|byte| is_blank(byte)).count();
-        let line = &document[blank..];
-        if FIELDS.iter().any(|field| line.starts_with(field)) {
-            return events(source, Some(document), choices).await;
+        match opens_stream(&document[blank..]) {
+            Some(true) => return events(source, Some(document), choices).await,
+            Some(false) => is_document = true,
+            None => is_document = blank > MOST_BLANK,
         }
-        is_document = blank > MOST_BLANK || !FIELDS.iter().any(|field| field.starts_with(line));
     }
 }
 

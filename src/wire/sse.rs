@@ -20,6 +20,27 @@ const LONGEST_PREFIX: usize = 8;
 
 const BOM: &[u8] = "\u{feff}".as_bytes();
 
+/// What the lines of a stream begin with.
+const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+
+/// Whether a reply that does not say what it is, and begins so, white space and byte order mark left out, is a stream of
+/// events. `None` while too little has come to tell.
+///
+/// ```
+/// use streamgauge::wire::sse::opens_stream;
+///
+/// assert_eq!(opens_stream(b"data: {}"), Some(true));
+/// assert_eq!(opens_stream(b"ev"), None);
+/// assert_eq!(opens_stream(b"error: overloaded"), Some(false));
+/// ```
+pub fn opens_stream(start: &[u8]) -> Option<bool> {
+    if FIELDS.iter().any(|field| start.starts_with(field)) {
+        return Some(true);
+    }
+    let may_yet = FIELDS.iter().any(|field| field.starts_with(start));
+    if may_yet { None } else { Some(false) }
+}
+
 /// One event of the stream. Bytes, not text: invalid UTF-8 is left to the reader of `data`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {

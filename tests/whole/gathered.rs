@@ -303,20 +303,21 @@ fn a_whole_reply_is_asked_for_as_such_while_others_fill_the_room() {
 #[test]
 fn text_is_handed_on_in_its_own_words() {
     for kind in ["text/plain", "application/json"] {
-        for body in [
-            "error: overloaded",
-            "rate limited, come back",
-            "d",
-            "data",
-            "id: card 7 is unknown",
-            "retry: later\n\n",
-            ":-(",
+        for (body, outcome) in [
+            ("error: overloaded", "unconfirmed"),
+            ("rate limited, come back", "unconfirmed"),
+            ("d", "unconfirmed"),
+            ("data", "unconfirmed"),
+            // Events by their look, of which none came.
+            ("id: card 7 is unknown", "truncated"),
+            ("retry: later\n\n", "truncated"),
+            (":-(", "truncated"),
         ] {
             let headers = vec![("content-type".to_owned(), kind.to_owned())];
             let steps = vec![Step::send(body.as_bytes()).cut_every(2, Duration::from_micros(50))];
-            let (reply, _) = played(Script { headers, steps, ..Script::default() }, "");
+            let (reply, proxy) = played(Script { headers, steps, ..Script::default() }, "");
             assert_eq!((reply.status, &*reply.body, reply.ended), (200, body.as_bytes(), Ended::Complete), "{body}");
-            assert_eq!(reply.header("content-type"), Some(kind));
+            assert_eq!((reply.header("content-type"), proxy.outcome(1)), (Some(kind), outcome), "{body}");
         }
     }
 }
