@@ -1,5 +1,6 @@
 //! `[backend.NAME]`, read into its type, and the backend that is there without a file.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use super::read::Env;
@@ -155,8 +156,8 @@ fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
         }
         (None, Some(file)) => {
             let path = file.text()?;
-            let raw = std::fs::read_to_string(path)
-                .map_err(|error| file.error(format!("the key file {path} cannot be read: {error}")))?;
+            let raw =
+                read_start(path).map_err(|error| file.error(format!("the key file {path} cannot be read: {error}")))?;
             // A line end is how files end; anything more came along by accident.
             let line = raw.strip_suffix('\n').unwrap_or(&raw);
             if line.trim().is_empty() {
@@ -169,6 +170,14 @@ fn api_key(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
         (Some(_), Some(_)) => Err(node.error(format!("names two sources; {HOW}"))),
         (None, None) => Err(node.error(format!("names no source; {HOW}"))),
     }
+}
+
+/// The text of a file; of one that has no end, or is no key's, only as much as no key is long.
+fn read_start(path: &str) -> std::io::Result<String> {
+    const LONGEST: u64 = 64 << 10;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn key_from_env(variable: &str, env: Env<'_>, warnings: &mut Vec<String>) -> Result<Key, super::NotHeaderSafe> {

@@ -28,6 +28,9 @@ mod stripped;
 
 use stripped::Stripping;
 
+/// Bytes that pass before other tasks of the thread get a turn.
+const MOST_AT_ONCE: usize = 128 * 1024;
+
 /// Why the client's reply is cut off.
 #[derive(Debug, Error)]
 #[error("{reason}")]
@@ -60,6 +63,8 @@ pub struct ObservedBody<B> {
     /// The last frame said that none follows.
     whole: bool,
     over: bool,
+    /// Bytes passed since the task last had to wait.
+    at_once: usize,
     /// The error that is still to be told.
     cut_off: Option<CutOff>,
     /// The client's connection, where only a reset tells a break from the end.
@@ -112,6 +117,7 @@ impl<B: Body<Data = Bytes> + Stamped> ObservedBody<B> {
             alarm: None,
             whole,
             over: false,
+            at_once: 0,
             cut_off: None,
             unframed: None,
             stripping: None,
@@ -244,13 +250,23 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> ObservedBody<B> 
         if due && let Poll::Ready(limit) = self.poll_alarm(cx) {
             return Poll::Ready(Next::without_events(limit));
         }
+        if self.at_once >= MOST_AT_ONCE {
+            // Others share this thread, and an upstream that is always ready would keep it.
+            self.at_once = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if polled.is_pending() {
+            self.at_once = 0;
             self.watch.with(Watched::drained);
             return self.poll_alarm(cx).map(Next::without_events);
         }
         Poll::Ready(match ready!(polled) {
-            Some(Ok(frame)) => Next::Frame(frame),
+            Some(Ok(frame)) => {
+                self.at_once += frame.data_ref().map_or(0, Bytes::len);
+                Next::Frame(frame)
+            }
             Some(Err(error)) if error.fault() == Fault::Timeout => Next::Silence(error.to_string()),
             Some(Err(error)) => Next::Broken(error.fault(), error.to_string()),
             None => Next::End,

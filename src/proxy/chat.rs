@@ -1,7 +1,5 @@
 //! A chat completion: the request is read whole, routed by its model, and asked for, observed.
 
-use std::time::Duration;
-
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::Request;
@@ -14,9 +12,6 @@ use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, loc
 use crate::measure::{Asked, Observation};
 use crate::route::Target;
 use crate::server::{Client, Upload};
-
-/// A client that sends nothing of its request's body for so long is given up.
-const UPLOAD_SILENCE: Duration = Duration::from_secs(75);
 
 impl Proxy {
     /// Answers a chat completion, measured.
@@ -58,6 +53,7 @@ impl Proxy {
 
     async fn read_body(&self, headers: &HeaderMap, mut body: Upload) -> Result<Bytes, Refusal> {
         let limit = self.site.server.max_body_bytes;
+        let silence = self.site.server.limits.header_timeout;
         if announced_length(headers).is_some_and(|length| length > limit as u64) {
             return Err(Refusal::TooLarge { limit });
         }
@@ -65,7 +61,7 @@ impl Proxy {
         let mut first = Bytes::new();
         let mut joined = BytesMut::new();
         loop {
-            let frame = match tokio::time::timeout(UPLOAD_SILENCE, body.frame()).await {
+            let frame = match tokio::time::timeout(silence, body.frame()).await {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(_))) | Err(_) => return Err(Refusal::ClientBody),

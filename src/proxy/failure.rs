@@ -357,7 +357,7 @@ fn next_step(cause: &Cause) -> &'static str {
     match cause {
         Cause::Dns(_) => "check the host in base_url and this machine's name service",
         Cause::Connect(_) | Cause::ConnectTimeout { .. } => "check that it runs and that base_url is right",
-        Cause::Proxy { fault, .. } => next_step_for_proxy(fault),
+        Cause::Proxy { proxy, fault } => next_step_for_proxy(fault, proxy.authorization.is_some()),
         Cause::Tls(_) => "check that base_url names the certificate's host; for a CA of your own set ca_file",
         Cause::HeadTimeout(_) => "try again, or raise head_timeout_ms",
         Cause::Closed(_) | Cause::StreamReset(_) => {
@@ -370,10 +370,13 @@ fn next_step(cause: &Cause) -> &'static str {
     }
 }
 
-fn next_step_for_proxy(fault: &ProxyFault) -> &'static str {
+fn next_step_for_proxy(fault: &ProxyFault, has_credentials: bool) -> &'static str {
     match fault {
         ProxyFault::Dns(_) | ProxyFault::Connect(_) | ProxyFault::Closed(_) | ProxyFault::Timeout { .. } => {
             "start it, correct the variable, or add the host to NO_PROXY"
+        }
+        ProxyFault::Refused { status: 401 | 407, .. } if has_credentials => {
+            "correct the user name and password in the variable"
         }
         // Some answer 401 to credentials that are wrong, and 407 to none.
         ProxyFault::Refused { status: 401 | 407, .. } => {

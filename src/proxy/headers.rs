@@ -5,7 +5,7 @@
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    TRANSFER_ENCODING, UPGRADE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http;
 
@@ -13,6 +13,8 @@ use hyper::http;
 pub(super) const TAG: HeaderName = HeaderName::from_static("x-streamgauge-tag");
 /// Names the backend a request is to go to, where clients may; ours, not forwarded.
 pub(super) const BACKEND: HeaderName = HeaderName::from_static("x-streamgauge-backend");
+/// Marks a request that is a mirror's, wherever it goes: nobody is to mirror it again.
+pub(super) const MIRRORED: HeaderName = HeaderName::from_static("x-streamgauge-mirrored");
 /// A signature over path and body: such a request must not be altered.
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-tt-sign");
 
@@ -32,11 +34,13 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 
 /// What describes a request, and not its sender. The last is for our own simulation.
-const DESCRIBING: [HeaderName; 5] = [
+const DESCRIBING: [HeaderName; 6] = [
     HeaderName::from_static("accept"),
     HeaderName::from_static("accept-language"),
     HeaderName::from_static("content-type"),
     HeaderName::from_static("user-agent"),
+    // Where it has been: without it a loop would not be known for one.
+    VIA,
     HeaderName::from_static("x-sim"),
 ];
 
@@ -100,7 +104,9 @@ pub(super) fn strip_credentials(headers: &mut HeaderMap) {
 /// nothing that could tell or prove who sends it, which vendors put under any name. Replies come uncompressed.
 pub(super) fn for_mirror(headers: &HeaderMap) -> HeaderMap {
     let describes = |name: &HeaderName| DESCRIBING.contains(name) || *name == TAG;
-    headers.iter().filter(|(name, _)| describes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    let describing = headers.iter().filter(|(name, _)| describes(name));
+    let marked = (MIRRORED, HeaderValue::from_static("1"));
+    describing.map(|(name, value)| (name.clone(), value.clone())).chain([marked]).collect()
 }
 
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
@@ -213,8 +219,12 @@ mod tests {
             ("x-streamgauge-backend", "b"),
             ("content-type", "application/json"),
             ("accept", "text/event-stream"),
+            ("via", "1.1 another"),
             ("host", "a"),
         ];
-        assert_eq!(names(&for_mirror(&map(&sent))), ["accept", "content-type", "x-streamgauge-tag"]);
+        assert_eq!(
+            names(&for_mirror(&map(&sent))),
+            ["accept", "content-type", "via", "x-streamgauge-mirrored", "x-streamgauge-tag"]
+        );
     }
 }

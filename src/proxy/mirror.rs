@@ -150,9 +150,12 @@ impl Site {
 }
 
 impl Proxy {
-    /// A request as it is to be sent a second time. `None` where it cannot be, and where a key of the mirror's would be
-    /// spent on what a web page could have sent.
+    /// A request as it is to be sent a second time. `None` where it cannot be, where a key of the mirror's would be spent on
+    /// what a web page could have sent, and for what is a mirror's itself or has been here before: no request may breed.
     pub(super) fn second(&self, mirror: &Mirror, head: &http::request::Parts, chat: &ChatRequest) -> Option<Job> {
+        if head.headers.contains_key(&headers::MIRRORED) || self.has_been_here(&head.headers) {
+            return None;
+        }
         self.guard(&self.site.backends[mirror.backend], head).ok()?;
         let room = self.site.mirrors.room(mirror.backend, chat.body().len())?;
         let again = Again {

@@ -258,7 +258,7 @@ impl Proxy {
         *request.uri_mut() =
             path.parse().map_err(|error: http::uri::InvalidUri| Refusal::Path { problem: error.to_string() })?;
         let headers = request.headers_mut();
-        if headers.get_all(VIA).iter().any(|via| *via == self.site.via) {
+        if self.has_been_here(headers) {
             return Err(Refusal::Loop { backend: backend.name.to_string(), url: base.to_string() });
         }
         headers.append(VIA, self.site.via.clone());
@@ -266,6 +266,11 @@ impl Proxy {
             failed(&failure);
             Refusal::Upstream { backend: backend.name.to_string(), url: base.to_string(), cause: failure.cause }
         })
+    }
+
+    /// Whether a request has passed through this process before.
+    fn has_been_here(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(VIA).iter().any(|via| *via == self.site.via)
     }
 
     /// Closes idle upstream connections that nobody should use any more.

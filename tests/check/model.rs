@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::stage::TO_UP;
-use crate::{Asked, check, check_with, json, reply, up, upstream, upstream_but, well};
+use crate::{Asked, KEY, check, check_with, json, reply, up, upstream, upstream_but, well};
 
 /// Answers 404 in the words of the field's best-known API for every model but `gpt-4o`.
 fn picky() -> crate::Playing {
@@ -89,6 +89,13 @@ fn the_model_is_what_serve_would_send() {
         "\"claude\" is not known there",
         "correct the route's upstream_model or model, or give --model",
     );
+}
+
+#[test]
+fn a_key_that_is_listed_as_a_model_is_not_shown() {
+    let listed = upstream_but(Asked::Models, json(200, &format!(r#"{{"data":[{{"id":"{KEY}"}}]}}"#)));
+    // `says` looks for the key in all that was written.
+    check_with(&up(&listed.url(), ""), &[], &[]).says("models", "ok", "1 model: (key)", "");
 }
 
 #[test]

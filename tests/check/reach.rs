@@ -46,17 +46,24 @@ fn a_dead_proxy_is_named_with_its_variable() {
 
 #[test]
 fn a_proxy_that_refuses_is_told_apart() {
-    for (answer, says, advice) in [
-        ("407 Proxy Authentication Required", "it answered 407", "write HTTPS_PROXY=http://user:password@host:port"),
-        ("403 Filtered", "it answered 403 Filtered", "it does not let this through"),
-        ("502 Bad Gateway", "it answered 502", "it did not get to api.example: check how that is spelt in base_url"),
+    let needed = "407 Proxy Authentication Required";
+    for (own, answer, says, advice) in [
+        ("", needed, "it answered 407", "write HTTPS_PROXY=http://user:password@host:port"),
+        ("u:pw@", needed, "it answered 407", "it does not take the name and password in HTTPS_PROXY: correct them"),
+        ("", "403 Filtered", "it answered 403 Filtered", "it does not let this through"),
+        (
+            "",
+            "502 Bad Gateway",
+            "it answered 502",
+            "it did not get to api.example: check how that is spelt in base_url",
+        ),
     ] {
         let (addr, serving) = serving_once(move |mut conn| {
             let request = conn.request();
             conn.send(format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n"));
             request.head
         });
-        let environment = [("HTTPS_PROXY", &*addr.to_string())];
+        let environment = [("HTTPS_PROXY", &*format!("{own}{addr}"))];
         check_with(&up("https://api.example/v1", ""), &[], &environment).failed_at("tcp", says, advice);
         assert!(serving.join().expect("served").starts_with("CONNECT api.example:443 HTTP/1.1\r\n"));
     }

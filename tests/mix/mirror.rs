@@ -24,6 +24,15 @@ fn config(a: SocketAddr, b: SocketAddr, more: &str, to_b: &str) -> String {
     two_threads("drain_timeout_ms = 60_000") + &backend("a", a, "") + &backend("b", b, more) + &route
 }
 
+/// The same configuration with a port of its own to listen on.
+fn listening_at(port: u16, config: &str) -> String {
+    config.replacen("listen = \"127.0.0.1:0\"", &format!("listen = \"127.0.0.1:{port}\""), 1)
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port()
+}
+
 fn stream(headers: &[(&str, &str)], sim: &str) -> String {
     let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"one two"}]}"#;
     post("/v1/chat/completions", &[&[("x-sim", sim)], headers].concat(), body)
@@ -135,6 +144,39 @@ fn a_mirror_is_asked_for_what_its_own_backend_is_configured_to_be_asked() {
         assert_eq!(exchange.outcome.label(), "ok");
         assert!(exchange.usage.is_some() && exchange.marks.first_token.is_some(), "{exchange:?}");
     }
+}
+
+#[test]
+fn a_mirror_that_leads_back_here_breeds_nothing() {
+    let a = sim();
+    let port = free_port();
+    let own = format!("127.0.0.1:{port}").parse().expect("an address");
+    let proxy = Proxy::start(&listening_at(port, &config(a.addr(), own, "", "share = 1")));
+    assert_eq!(proxy.running.listen(), own);
+    assert_eq!(proxy.client().ask(chat("m", &[])).status, 200);
+    // The client's own, its copy, and the copy come back, which is refused and not copied again.
+    let outcomes: Vec<_> = proxy.finished(3).iter().map(|exchange| exchange.outcome.label()).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == "rejected").count(), 1, "{outcomes:?}");
+    assert_eq!(a.counts().requests, 1, "the real backend is asked once");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    proxy.finished(3);
+}
+
+#[test]
+fn two_proxies_that_mirror_to_each_other_breed_nothing() {
+    let (a, b) = (sim(), sim());
+    let port = free_port();
+    let second = format!("127.0.0.1:{port}").parse().expect("an address");
+    let first = Proxy::start(&config(a.addr(), second, "", "share = 1"));
+    let back = config(b.addr(), first.running.listen(), "", "share = 1");
+    let other = Proxy::start(&listening_at(port, &back));
+    assert_eq!(first.client().ask(chat("m", &[])).status, 200);
+    // The client's own and its copy here; there the copy, which is answered and not copied again.
+    first.finished(2);
+    other.finished(1);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!((first.finished(2).len(), other.finished(1).len()), (2, 1));
+    assert_eq!((a.counts().requests, b.counts().requests), (1, 1));
 }
 
 #[test]

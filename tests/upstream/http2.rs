@@ -390,6 +390,18 @@ fn silence_is_each_streams_own() {
 }
 
 #[test]
+fn a_connection_that_fell_silent_takes_no_more_requests() {
+    let server = Server::start(Setup::default());
+    let proxy = before(&server, "head_timeout_ms = 1000\nidle_timeout_ms = 1000");
+    let of = |name: &str| server.named(name).expect("a request").connection;
+    let late = ask(&proxy, "late", Plan { head: 3_600_000, ..QUICK });
+    assert_told(&late, 504, "upstream_timeout", &["did not answer within 1000 ms"]);
+    assert_eq!(ask(&proxy, "silent", Plan { end: 2, ..QUICK }).ended, Ended::Fin);
+    assert_whole(&ask(&proxy, "after", QUICK), QUICK);
+    assert_eq!([of("late"), of("silent"), of("after")].map(|connection| connection - of("late")), [0, 1, 2]);
+}
+
+#[test]
 fn a_head_that_does_not_come_is_late_whatever_else_is_written() {
     let server = Server::start(Setup::default());
     let proxy = before(&server, "head_timeout_ms = 1000");

@@ -125,7 +125,12 @@ fn plain_http_is_asked_in_absolute_form_with_the_proxys_credentials() {
     client.send(chat(&[], WHOLE));
     conn.request();
     conn.send("HTTP/1.1 407 Prove It\r\nproxy-authenticate: Basic\r\ncontent-length: 2\r\n\r\nno");
-    assert_told(&client.reply(), 502, "upstream_proxy", &["(from HTTP_PROXY): it answered 407", "credentials"]);
+    assert_told(
+        &client.reply(),
+        502,
+        "upstream_proxy",
+        &["(from HTTP_PROXY): it answered 407", "correct the user name and password"],
+    );
     let outcomes: Vec<_> = proxy.finished(4)[2..].iter().map(|exchange| exchange.outcome.label()).collect();
     assert_eq!(outcomes, ["upstream_5xx", "connect_error"]);
 }

@@ -172,7 +172,8 @@ fn credentials_open_the_proxy_and_go_no_further() {
                 continue;
             }
             let named = format!("the proxy {} (from ALL_PROXY): it answered {status}", tinyproxy.url());
-            assert_told(&reply, 502, "upstream_proxy", &["upstream \"up\"", &named, "put its credentials into"]);
+            let next = if wrong.is_empty() { "put its credentials into" } else { "correct the user name and password" };
+            assert_told(&reply, 502, "upstream_proxy", &["upstream \"up\"", &named, next]);
             assert!(!String::from_utf8_lossy(&reply.body).contains("hush"));
             assert_eq!(shut.outcome(1), "connect_error");
         }

@@ -71,6 +71,9 @@ fn of_proxy(proxy: &Proxy, fault: &ProxyFault, base: &BaseUrl) -> String {
         ProxyFault::Connect(_) | ProxyFault::Closed(_) | ProxyFault::Timeout { .. } => {
             format!("start the proxy, correct or unset {variable}, or add {host} to NO_PROXY to go without")
         }
+        ProxyFault::Refused { status: 401 | 407, .. } if proxy.authorization.is_some() => {
+            format!("it does not take the name and password in {variable}: correct them")
+        }
         ProxyFault::Refused { status: 407, .. } => {
             format!("it wants a name and a password: write {variable}=http://user:password@host:port")
         }
@@ -143,6 +146,14 @@ pub(super) fn broken(broken: &Broken) -> Finding {
     Finding::failed(broken.to_string(), advice)
 }
 
+/// What to say of a reply that did not come to its end.
+pub(super) fn endless(heard: &Heard) -> Option<Finding> {
+    heard.endless.then(|| {
+        let detail = format!("it was still answering after {} bytes, where one token was asked for", heard.body.len());
+        Finding::failed(detail, "ask who runs it, or what stands between; clients would wait as long")
+    })
+}
+
 /// What a reply says when it is none that can be read on: an error status, a redirect, a web page, nothing.
 /// `None` where it may be what was asked for.
 pub(super) fn refusal(heard: &Heard, place: &Place<'_>) -> Option<Finding> {
@@ -155,6 +166,9 @@ pub(super) fn refusal(heard: &Heard, place: &Place<'_>) -> Option<Finding> {
     }
     if let Some(ended) = heard.broken.as_ref() {
         return Some(broken(ended));
+    }
+    if let Some(endless) = endless(heard) {
+        return Some(endless);
     }
     if heard.unreadable {
         let coding = shown(heard.coding.as_deref().unwrap_or(""), None);
@@ -282,7 +296,7 @@ pub(super) fn near<'a>(model: &str, listed: &'a [String]) -> Vec<&'a str> {
     let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let wanted = last(model);
     let mut scored: Vec<_> = listed.iter().map(|name| (strsim::jaro_winkler(&wanted, &last(name)), &**name)).collect();
-    scored.retain(|(score, _)| *score >= LEAST);
+    scored.retain(|(score, name)| *score >= LEAST && *name != model);
     scored.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
     scored.into_iter().take(3).map(|(_, name)| name).collect()
 }

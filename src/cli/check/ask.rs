@@ -22,6 +22,8 @@ const LARGEST: usize = 4 << 20;
 
 /// How long a stream that has said `[DONE]` is waited for to end.
 const AFTER_DONE: Duration = Duration::from_millis(500);
+/// How long a reply may take; what is asked for is one token.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// One upstream, and how it is asked.
 pub(super) struct Asking<'a> {
@@ -48,6 +50,8 @@ pub(super) struct Heard {
     pub(super) pieces: Vec<Piece>,
     /// How the body broke off. `None` where it came to its end.
     pub(super) broken: Option<Broken>,
+    /// It had not come to its end after [`LONGEST`], or beyond what is kept of it.
+    pub(super) endless: bool,
     /// When the request's last byte was written. `None` where the answer came before.
     pub(super) sent: Option<Instant>,
     /// When the reply's head was read.
@@ -111,6 +115,7 @@ impl<'a> Asking<'a> {
 
 /// Reads a reply to its end, to its `[DONE]`, or as far as it is kept.
 async fn hear(reply: Reply) -> Heard {
+    let late = tokio::time::Instant::now() + LONGEST;
     let Reply { head, mut body, sent, head_at, .. } = reply;
     let coding = text(&head.headers, &CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity"));
     let mut decoder = coding.as_deref().map(|coding| Codings::named([coding]).and_then(Decoder::new));
@@ -123,15 +128,20 @@ async fn hear(reply: Reply) -> Heard {
         body: Vec::new(),
         pieces: Vec::new(),
         broken: None,
+        endless: false,
         sent,
         head_at,
     };
     while heard.body.len() < LARGEST && !heard.unreadable {
         let mut next = Pin::new(&mut body);
-        let frame = if heard.body.trim_ascii_end().ends_with(b"[DONE]") {
-            tokio::time::timeout(AFTER_DONE, next.frame()).await.unwrap_or(None)
+        let next_frame = if heard.body.trim_ascii_end().ends_with(b"[DONE]") {
+            Ok(tokio::time::timeout(AFTER_DONE, next.frame()).await.unwrap_or(None))
         } else {
-            next.frame().await
+            tokio::time::timeout_at(late, next.frame()).await
+        };
+        let Ok(frame) = next_frame else {
+            heard.endless = true;
+            break;
         };
         match frame {
             None => break,
@@ -154,6 +164,7 @@ async fn hear(reply: Reply) -> Heard {
             }
         }
     }
+    heard.endless |= heard.body.len() >= LARGEST;
     heard
 }
 

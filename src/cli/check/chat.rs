@@ -49,7 +49,7 @@ pub(super) fn wants_other_cap(heard: &Heard) -> bool {
 
 /// What the reply says.
 pub(super) fn judge(heard: &Heard, place: &Place<'_>, model: &Model, listed: &[String]) -> Finding {
-    let name = shown(&model.name, None);
+    let name = shown(&model.name, place.key.secret);
     if let Some(refused) = refused(heard, place, model, listed) {
         return refused;
     }
@@ -108,17 +108,18 @@ pub(super) fn refused(heard: &Heard, place: &Place<'_>, model: &Model, listed: &
     if is_unknown_model(heard, &model.name, listed) {
         let near = near(&model.name, listed);
         let known = if !near.is_empty() {
-            format!("near names in its list: {}; ", some_names(near))
+            format!("near names in its list: {}; ", some_names(near, place.key.secret))
         } else if !listed.is_empty() {
             format!(
                 "its list of {} has no such name: {}; ",
                 listed.len(),
-                some_names(listed.iter().map(|name| &**name))
+                some_names(listed.iter().map(|name| &**name), place.key.secret)
             )
         } else {
             String::new()
         };
-        let detail = format!("\"{}\" is not known there: {}", shown(&model.name, None), answered(heard, place));
+        let detail =
+            format!("\"{}\" is not known there: {}", shown(&model.name, place.key.secret), answered(heard, place));
         return Some(Finding::failed(detail, format!("{known}{}", model.how_to_change())));
     }
     let mut refused = refusal(heard, place)?;
@@ -126,7 +127,7 @@ pub(super) fn refused(heard: &Heard, place: &Place<'_>, model: &Model, listed: &
         && model.origin == Origin::List
         && let Some(advice) = &mut refused.advice
     {
-        let name = shown(&model.name, None);
+        let name = shown(&model.name, place.key.secret);
         *advice = format!("{advice}; {name} was asked for, as the first of the list: give --model for another");
     }
     Some(refused)

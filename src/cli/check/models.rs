@@ -6,7 +6,7 @@ use super::advice::{Place, answered, at_path, refusal, without_repeats};
 use super::ask::Heard;
 use super::report::{Finding, Status};
 use super::words::shown;
-use crate::config::{Config, Route};
+use crate::config::{Config, Route, Secret};
 use crate::route::Router;
 
 /// The model that the chat requests name.
@@ -113,7 +113,7 @@ pub(super) fn judge(heard: &Heard, place: &Place<'_>, known: bool) -> (Finding, 
             Vec::new(),
         );
     };
-    let some = some_names(listed.iter().map(|name| &**name));
+    let some = some_names(listed.iter().map(|name| &**name), place.key.secret);
     let finding = match listed.len() {
         0 => Finding::note("the list of models is empty", "the key may have no model yet: see the service's console"),
         1 => Finding::ok(format!("1 model: {some}")),
@@ -123,8 +123,8 @@ pub(super) fn judge(heard: &Heard, place: &Place<'_>, known: bool) -> (Finding, 
 }
 
 /// The first three of some names, fit to be shown.
-pub(super) fn some_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut names = names.into_iter().map(|name| shown(name, None));
+pub(super) fn some_names<'a>(names: impl IntoIterator<Item = &'a str>, key: Option<&Secret>) -> String {
+    let mut names = names.into_iter().map(|name| shown(name, key));
     let mut some: Vec<String> = names.by_ref().take(3).collect();
     some.extend(names.next().map(|_| "…".to_owned()));
     some.join(", ")
@@ -159,8 +159,9 @@ mod tests {
     fn the_model_is_the_one_that_serve_would_send() {
         let routes = [("other", "b", None), ("gpt-*", "up", None), ("fast", "up", Some("gpt-4o")), ("*", "up", None)];
         assert_eq!(configured(&routes, None), Some(model("gpt-4o", Origin::Route)));
-        assert_eq!(configured(&routes, Some("fast")), Some(model("gpt-4o", Origin::Flag)));
+        assert_eq!(configured(&routes, Some("fast")), Some(model("gpt-4o", Origin::Route)));
         assert_eq!(configured(&routes, Some("gpt-5")), Some(model("gpt-5", Origin::Flag)));
+        assert_eq!(configured(&routes, Some("other")), Some(model("other", Origin::Unrouted)));
         assert_eq!(configured(&[("*", "up", Some("one"))], None), Some(model("one", Origin::Route)));
         assert_eq!(configured(&[("own", "up", None)], None), Some(model("own", Origin::Route)));
         assert_eq!(configured(&[("own", "b", None), ("*", "up", None)], None), None);
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(names(r#"{"data":[]}"#), Some(Vec::new()));
         assert_eq!(names(r#"{"models":[]}"#), None);
         assert_eq!(names("OK"), None);
-        assert_eq!(some_names(["a", "b\u{1b}[1m", "c"]), "a, b [1m, c");
-        assert_eq!(some_names(["a", "b", "c", "d", "e"]), "a, b, c, …");
+        assert_eq!(some_names(["a", "b\u{1b}[1m", "c"], None), "a, b [1m, c");
+        assert_eq!(some_names(["a", "b", "c", "d", "e"], None), "a, b, c, …");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::advice::{Place, broken};
+use super::advice::{Place, broken, endless};
 use super::ask::Heard;
 use super::chat::{no_choices, refused};
 use super::models::Model;
@@ -124,6 +124,9 @@ impl Seen {
 
 /// What the reply to a streaming request says.
 pub(super) fn judge(heard: &Heard, seen: &Seen, place: &Place<'_>, model: &Model, listed: &[String]) -> Finding {
+    if let Some(endless) = endless(heard) {
+        return endless;
+    }
     if let Some(ended) = heard.broken.as_ref().filter(|_| heard.status.is_success()) {
         return broken(ended);
     }

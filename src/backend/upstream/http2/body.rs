@@ -89,7 +89,10 @@ impl Body for StreamBody {
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.broken(error)))),
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => this.poll_silence(cx).map(|()| Some(Err(Broken::Idle(this.idle_timeout)))),
+            Poll::Pending => this.poll_silence(cx).map(|()| {
+                this.place.watch().retire_if_silent(this.idle_timeout);
+                Some(Err(Broken::Idle(this.idle_timeout)))
+            }),
         }
     }
 

@@ -162,7 +162,10 @@ impl Session {
                 };
                 (cause, unsent)
             }
-            Err(cause) => (cause, None),
+            Err(cause) => {
+                self.watch.retire_if_silent(head_timeout);
+                (cause, None)
+            }
         };
         Err(Lost { cause, unsent, sent: place.look(Watch::sent) })
     }

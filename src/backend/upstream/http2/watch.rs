@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -162,6 +162,13 @@ impl Watch {
     /// From now on it takes no more requests.
     pub(super) fn retire(&self) {
         self.known().retired = true;
+    }
+
+    /// Retires it if nothing at all was read from it for `time`: the way there may be dead, which TCP tells only much later.
+    pub(super) fn retire_if_silent(&self, time: Duration) {
+        if self.io.last_read().is_none_or(|stamp| stamp.at.elapsed() >= time) {
+            self.retire();
+        }
     }
 
     /// Whether it takes no more requests: it has ended, is about to, or was told to retire.
