@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::wire::members::items;
 use crate::wire::{Choice, Meaning, Usage};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
@@ -195,7 +196,7 @@ pub(super) fn fields<'a, const N: usize>(text: &'a str, names: [&'static str; N]
 /// The raw text of each item of a list. Nothing when it is no list.
 pub(super) fn each_item<'a>(text: &'a str, each: impl FnMut(&'a str)) {
     // What is read here was cut out of a document known to be valid, so that the only error is another type.
-    let _ = Items { each }.deserialize(&mut serde_json::Deserializer::from_str(text));
+    let _ = items(text, each);
 }
 
 /// A string or a key, lent where it holds no escapes.
@@ -230,32 +231,5 @@ impl<'de, const N: usize> Visitor<'de> for Fields<N> {
             }
         }
         Ok(values)
-    }
-}
-
-struct Items<F> {
-    each: F,
-}
-
-impl<'de, F: FnMut(&'de str)> DeserializeSeed<'de> for Items<F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_seq(self)
-    }
-}
-
-impl<'de, F: FnMut(&'de str)> Visitor<'de> for Items<F> {
-    type Value = ();
-
-    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("a list")
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(mut self, mut list: S) -> Result<(), S::Error> {
-        while let Some(item) = list.next_element::<&RawValue>()? {
-            (self.each)(item.get());
-        }
-        Ok(())
     }
 }
