@@ -205,3 +205,24 @@ async fn after_a_panic_the_clients_stream_still_ends_abruptly() {
         serving.abort();
     }
 }
+
+#[test]
+fn a_reply_that_is_always_at_hand_lets_others_have_a_turn() {
+    const COMMENT: &str = ": a comment of a length that is kept short\n\n";
+    let (observation, _) = observation();
+    let frames = 2 * MOST_AT_ONCE / COMMENT.len() + 2;
+    let mut body = ObservedBody::new(Frames((0..frames).map(|_| Ok(COMMENT)).collect()), observation, None, false);
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut turns = vec![0];
+    loop {
+        match poll(&mut body, &waker) {
+            Poll::Ready(Some(bytes)) => *turns.last_mut().unwrap() += bytes.unwrap().len(),
+            Poll::Ready(None) => break,
+            Poll::Pending => turns.push(0),
+        }
+    }
+    assert_eq!(turns.iter().sum::<usize>(), frames * COMMENT.len(), "nothing is lost");
+    assert_eq!((turns.len(), count.0.load(SeqCst)), (3, 2), "each turn given away is asked for again");
+    assert!(turns.iter().all(|turn| *turn < MOST_AT_ONCE + COMMENT.len()));
+}

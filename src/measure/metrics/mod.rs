@@ -176,3 +176,20 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoders_have_so_much_room_together_and_give_it_back() {
+        let meter = Meter::new(Setup::default(), Vec::new());
+        let most = u32::try_from(MOST_DECODING_MIB).unwrap();
+        let first = meter.room_to_decode(most - 16);
+        assert!(first.is_some() && meter.room_to_decode(17).is_none());
+        let second = meter.room_to_decode(16);
+        assert!(second.is_some() && meter.room_to_decode(1).is_none());
+        drop(first);
+        assert!(meter.room_to_decode(16).is_some());
+    }
+}
