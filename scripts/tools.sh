@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 wanted=scripts/tools.txt
-tools=${CARGO_TARGET_DIR:-$PWD/target}/tools
+tools=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")/tools
 
 if ! cmp --silent "$wanted" "$tools/installed.txt"; then
     rm -rf "$tools"

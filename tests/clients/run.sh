@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-target=${CARGO_TARGET_DIR:-target}
+target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
 binary=${STREAMGAUGE_BIN:-$target/debug/streamgauge}
 wanted=tests/clients/requirements.txt
 venv=$target/clients-venv
