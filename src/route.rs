@@ -6,6 +6,7 @@
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::config::{BaseUrl, Config, Destination, Route};
+use crate::wire::Dialect;
 
 mod spread;
 
@@ -33,6 +34,19 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// How its requests and replies are written. `None` for what is not looked into.
+    pub fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::Chat => Some(Dialect::Chat),
+            Self::Completion => Some(Dialect::Completion),
+            Self::Responses => Some(Dialect::Responses),
+            Self::Messages => Some(Dialect::Messages),
+            Self::Embeddings => Some(Dialect::Embeddings),
+            Self::Rerank => Some(Dialect::Rerank),
+            Self::Models | Self::Other => None,
+        }
+    }
+
     /// Its value of the metric label `operation`.
     pub fn label(self) -> &'static str {
         match self {

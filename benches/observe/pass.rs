@@ -15,6 +15,7 @@ use streamgauge::measure::{
     Answered, Asked, Content, Fault, Framing, IntoFault, Meter, Observation, ObservedBody, Setup,
 };
 use streamgauge::transport::{ConnectPhases, Transport};
+use streamgauge::wire::Dialect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A body observed between two transports.
@@ -31,7 +32,7 @@ impl Observed {
         let setup = Setup { backends: vec![(backend.clone(), 1, vec!["bench".to_owned()])], objectives: Vec::new() };
         let meter = Arc::new(Meter::new(setup, Vec::new()));
         let now = Instant::now();
-        let mut observation = Observation::begin(meter.clone(), "chat", now, true);
+        let mut observation = Observation::begin(meter.clone(), "chat", now, Some(Dialect::Chat));
         let asked = Asked { model: Some("bench".into()), stream: true, choices: 1, tag: None };
         observation.body_read(now);
         observation.asked(asked);

@@ -16,7 +16,8 @@ use super::exchange::Exchange;
 use super::intervals::{OutputTokens, Source};
 use super::metrics::{Meter, Series};
 use super::reader::CAP;
-use crate::wire::chat::{self, Place};
+use crate::wire::Dialect;
+use crate::wire::chat::Place;
 
 /// A reply of more texts than this (choices, calls, kinds) is not counted.
 const MOST_TEXTS: usize = 512;
@@ -31,32 +32,37 @@ pub trait Counter: Send + Sync {
 /// What the observation of one exchange needs to have its tokens counted.
 pub(super) struct Counting {
     pub(super) counter: Arc<dyn Counter>,
+    dialect: Dialect,
     /// The request's body. `None` where it is too large to be kept.
     request: Option<Bytes>,
 }
 
 impl Counting {
-    pub(super) fn new(counter: Arc<dyn Counter>, request: &Bytes) -> Self {
-        Self { counter, request: (request.len() <= CAP).then(|| request.clone()) }
+    pub(super) fn new(counter: Arc<dyn Counter>, dialect: Dialect, request: &Bytes) -> Self {
+        Self { counter, dialect, request: (request.len() <= CAP).then(|| request.clone()) }
     }
 }
 
 /// The text of one reply. What is too much, or no text, cannot be counted, and takes the rest with it.
-#[derive(Default)]
 pub(super) struct Text {
+    dialect: Dialect,
     parts: Vec<(Place, String)>,
     bytes: usize,
     lost: bool,
 }
 
 impl Text {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { dialect, parts: Vec::new(), bytes: 0, lost: false }
+    }
+
     /// Adds what an event or a whole reply with output says.
     pub(super) fn add(&mut self, data: &[u8]) {
         if self.lost {
             return;
         }
         let (before, mut fits) = (self.bytes, true);
-        let all = chat::output_text(data, &mut |place, text| fits &= self.push(place, text));
+        let all = self.dialect.output_text(data, &mut |place, text| fits &= self.push(place, text));
         if !all || !fits || self.bytes == before {
             self.lose();
         }
@@ -64,7 +70,7 @@ impl Text {
 
     /// Something could not be read.
     pub(super) fn lose(&mut self) {
-        *self = Self { lost: true, ..Self::default() };
+        *self = Self { lost: true, ..Self::new(self.dialect) };
     }
 
     fn push(&mut self, place: Place, text: &str) -> bool {
@@ -94,6 +100,8 @@ pub struct Uncounted {
     reply: Option<Text>,
     /// The request, where its tokens are not known.
     request: Option<Bytes>,
+    /// How both are written.
+    dialect: Dialect,
 }
 
 impl Uncounted {
@@ -109,7 +117,8 @@ impl Uncounted {
         let had_output = exchange.token_events > 0 || text.as_ref().is_some_and(|text| text.bytes > 0);
         let reply = text.filter(|text| usage.output.is_none() && text.bytes > 0);
         let request = counting.request.filter(|_| usage.input.is_none() && had_output);
-        let uncounted = Box::new(Self { exchange, series, meter, reply, request });
+        let dialect = counting.dialect;
+        let uncounted = Box::new(Self { exchange, series, meter, reply, request, dialect });
         if uncounted.size() == 0 {
             return;
         }
@@ -127,9 +136,10 @@ impl Uncounted {
     ///
     /// What `tokens` cannot count (`None`), or panics over, is told as the reply's events and usage have it.
     pub fn counted(mut self, tokens: impl Fn(&str) -> Option<u64>) {
-        let (reply, request) = (self.reply.take(), self.request.take());
+        let (reply, request, dialect) = (self.reply.take(), self.request.take(), self.dialect);
         let counting = || {
-            (reply.map(|text| of_all(&text.parts, &tokens)), request.and_then(|request| of_prompt(&request, &tokens)))
+            let prompt = request.and_then(|request| of_prompt(dialect, &request, &tokens));
+            (reply.map(|text| of_all(&text.parts, &tokens)), prompt)
         };
         let Ok((output, prompt)) = catch_unwind(AssertUnwindSafe(counting)) else {
             self.exchange.anomalies.add(Anomaly::Tokenizer);
@@ -151,9 +161,9 @@ impl Drop for Uncounted {
 }
 
 /// Tokens in the messages of a request. `None` where they hold more than text.
-fn of_prompt(request: &[u8], tokens: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+fn of_prompt(dialect: Dialect, request: &[u8], tokens: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let mut texts: Vec<(Place, String)> = Vec::new();
-    let all = chat::prompt_text(request, &mut |place, text| match texts.last_mut() {
+    let all = dialect.prompt_text(request, &mut |place, text| match texts.last_mut() {
         Some((known, joined)) if *known == place => joined.push_str(text),
         _ => texts.push((place, text.to_owned())),
     });
@@ -193,7 +203,7 @@ mod tests {
         let listener = Box::new(move |exchange: &Exchange| keep.lock().unwrap().push(exchange.clone()));
         let meter = Arc::new(Meter::new(Setup::default(), vec![listener]));
         let now = Instant::now();
-        let mut observation = Observation::begin(meter.clone(), "chat", now, true);
+        let mut observation = Observation::begin(meter.clone(), "chat", now, Some(Dialect::Chat));
         observation.asked(Asked { stream: true, choices: 1, ..Asked::default() });
         observation.routed(&"up".into());
         let request = Bytes::from_static(br#"{"messages":[{"content":["one"," two"]}]}"#);

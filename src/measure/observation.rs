@@ -21,6 +21,7 @@ use super::reader::{Content, Reader};
 use super::timeline::Timeline;
 use crate::clock::{EngineReport, ReadStamp};
 use crate::transport::ConnectPhases;
+use crate::wire::Dialect;
 
 mod telling;
 
@@ -72,7 +73,8 @@ pub struct Observation {
     operation: &'static str,
     backend: Option<Arc<str>>,
     model: Option<Arc<str>>,
-    measured: bool,
+    /// How its content is written. `None` where that is not looked at: the exchange is only counted.
+    dialect: Option<Dialect>,
     at_once: usize,
     /// It is among the clients' requests in flight.
     entered: bool,
@@ -104,8 +106,8 @@ pub struct Observation {
 impl Observation {
     /// An exchange begins: its request's head was read at `accepted`. It is counted as started and in flight.
     ///
-    /// `measured` says that its content will be looked at; otherwise it is only counted.
-    pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant, measured: bool) -> Self {
+    /// Its content, written in `dialect`, will be looked at; with `None` it is only counted.
+    pub fn begin(meter: Arc<Meter>, operation: &'static str, accepted: Instant, dialect: Option<Dialect>) -> Self {
         meter.ledger().started(operation);
         let at_once = meter.enter();
         Self {
@@ -113,7 +115,7 @@ impl Observation {
             operation,
             backend: None,
             model: None,
-            measured,
+            dialect,
             at_once,
             entered: true,
             asked: None,
@@ -157,7 +159,7 @@ impl Observation {
     /// Tokens that the reply's usage does not tell are to be counted by `counter`: those of the reply, and those of the
     /// messages in `request`, its body.
     pub fn count_with(&mut self, counter: Arc<dyn Counter>, request: &Bytes) {
-        self.counting = Some(Counting::new(counter, request));
+        self.counting = self.dialect.map(|dialect| Counting::new(counter, dialect, request));
     }
 
     /// The request's last byte was read at `at`.
@@ -186,7 +188,7 @@ impl Observation {
         self.timeline.marks.sent = answered.sent;
         self.timeline.marks.head = Some(answered.head);
         let succeeded = (200..300).contains(&answered.status);
-        if succeeded && self.measured {
+        if let Some(dialect) = self.dialect.filter(|_| succeeded) {
             let label = self.label(true);
             if let Some(backend) = &self.backend {
                 let series = self.meter.series(backend, &label, self.operation);
@@ -196,7 +198,7 @@ impl Observation {
             self.model = Some(label);
             let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
             let content = self.readable(answered.content);
-            let reader = Reader::new(content, stream_wanted, self.counting.is_some());
+            let reader = Reader::new(dialect, content, stream_wanted, self.counting.is_some());
             if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }
@@ -401,7 +403,7 @@ impl Observation {
         let finished_seen = timeline.all_seen_finished();
         Said {
             status: self.status.unwrap_or(0),
-            unmeasured: !self.measured,
+            unmeasured: self.dialect.is_none(),
             unreadable: self.reader.as_ref().is_some_and(Reader::is_unreadable),
             events: self.is_events(),
             finished: finished_seen && timeline.choices() >= asked_for as usize,

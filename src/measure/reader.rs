@@ -11,10 +11,9 @@ use super::anomaly::Anomaly;
 use super::count::Text;
 use super::timeline::Timeline;
 use crate::clock::ReadStamp;
-use crate::wire::chat::{self, ChunkReader};
 use crate::wire::encoding::{Codings, Decoder};
 use crate::wire::sse::{Item, SseParser, opens_stream};
-use crate::wire::{Choice, Meaning};
+use crate::wire::{Choice, Dialect, EventReader, Meaning};
 
 /// The largest event, and the largest whole reply, that is looked at, in bytes.
 pub const CAP: usize = 1024 * 1024;
@@ -45,6 +44,7 @@ pub enum Content {
 pub(super) struct Reader {
     /// Undoes the reply's codings. `None` when it has none, or nothing more is to be read.
     decoder: Option<Box<Decoder>>,
+    dialect: Dialect,
     mode: Mode,
     stream_wanted: bool,
     unreadable: bool,
@@ -103,7 +103,8 @@ impl Document {
 
 struct Events {
     parser: SseParser,
-    chunks: ChunkReader,
+    events: EventReader,
+    dialect: Dialect,
 }
 
 /// What one frame held.
@@ -115,19 +116,19 @@ pub(super) struct Held {
 
 impl Reader {
     /// `counts` says that the reply's text is to be kept.
-    pub(super) fn new(content: Content, stream_wanted: bool, counts: bool) -> Self {
+    pub(super) fn new(dialect: Dialect, content: Content, stream_wanted: bool, counts: bool) -> Self {
         let (mode, codings) = match content {
-            Content::Events => (Mode::events(), None),
+            Content::Events => (Mode::events(dialect), None),
             Content::Unlabelled => (Mode::undecided(), None),
-            Content::Encoded { codings, events: true } => (Mode::events(), Some(codings)),
+            Content::Encoded { codings, events: true } => (Mode::events(dialect), Some(codings)),
             Content::Encoded { codings, events: false } => (Mode::undecided(), Some(codings)),
             Content::Opaque => (Mode::Skipped, None),
         };
         let decoder = codings.and_then(Decoder::new).map(Box::new);
         let unreadable = content == Content::Opaque || (codings.is_some() && decoder.is_none());
         let mode = if unreadable { Mode::Skipped } else { mode };
-        let heard = Heard { served: None, text: counts.then(Text::default) };
-        Self { decoder, mode, stream_wanted, unreadable, heard }
+        let heard = Heard { served: None, text: counts.then(|| Text::new(dialect)) };
+        Self { decoder, dialect, mode, stream_wanted, unreadable, heard }
     }
 
     /// Whether some of it could not be looked at, which an anomaly tells: compressed as is not understood, or too large.
@@ -198,7 +199,7 @@ impl Reader {
                 self.mode = Mode::Events(events);
             }
             Mode::Document(document) if whole => {
-                let meaning = chat::reply(document.bytes());
+                let meaning = self.dialect.reply(document.bytes());
                 self.heard.reply(&meaning, document.bytes());
                 timeline.reply(&meaning, stamp.at);
             }
@@ -226,7 +227,7 @@ impl Reader {
             }
             Some(true) => {
                 timeline.anomalies.add(Anomaly::MislabelledStream);
-                Mode::events()
+                Mode::events(self.dialect)
             }
             Some(false) => Mode::Skipped,
         };
@@ -253,18 +254,18 @@ impl Mode {
         Self::Undecided { held: Vec::new(), length: 0, start: Vec::new() }
     }
 
-    fn events() -> Self {
-        Self::Events(Box::new(Events { parser: SseParser::new(CAP), chunks: ChunkReader::new() }))
+    fn events(dialect: Dialect) -> Self {
+        Self::Events(Box::new(Events { parser: SseParser::new(CAP), events: EventReader::new(dialect), dialect }))
     }
 }
 
 impl Events {
     fn feed(&mut self, bytes: &[u8], stamp: ReadStamp, timeline: &mut Timeline, heard: &mut Heard) -> Held {
         let mut held = Held::default();
-        let chunks = &mut self.chunks;
+        let (events, dialect) = (&mut self.events, self.dialect);
         self.parser.feed(bytes, &mut |item| match item {
             Item::Event(event) => {
-                let meaning = chunks.event(event.data);
+                let meaning = events.event(event);
                 heard.reply(&meaning, event.data);
                 held.events += 1;
                 held.token |= timeline.event(&meaning, stamp);
@@ -274,27 +275,27 @@ impl Events {
                 heard.lose_text();
                 timeline.unreadable(stamp);
             }
-            Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
-            Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
+            Item::Stray(text) => timeline.stray(&dialect.reply(text), stamp.at),
+            Item::Unterminated(event) => timeline.unterminated(&events.event(event), stamp.at),
         });
         held
     }
 
     fn finish(&mut self, stamp: ReadStamp, timeline: &mut Timeline, heard: &mut Heard) {
-        let chunks = &mut self.chunks;
+        let (events, dialect) = (&mut self.events, self.dialect);
         self.parser.finish(&mut |item| match item {
             Item::Event(event) => {
-                let meaning = chunks.event(event.data);
+                let meaning = events.event(event);
                 heard.reply(&meaning, event.data);
                 timeline.event(&meaning, stamp);
             }
-            Item::Unterminated(event) => timeline.unterminated(&chunks.event(event.data), stamp.at),
+            Item::Unterminated(event) => timeline.unterminated(&events.event(event), stamp.at),
             Item::Oversized => {
                 // It was too large to be heard, and never became an event that could hide others.
                 timeline.anomalies.add(Anomaly::OversizedEvent);
                 timeline.anomalies.add(Anomaly::UnterminatedEvent);
             }
-            Item::Stray(text) => timeline.stray(&chat::reply(text), stamp.at),
+            Item::Stray(text) => timeline.stray(&dialect.reply(text), stamp.at),
         });
     }
 }

@@ -15,10 +15,11 @@ use hyper::{StatusCode, http};
 
 use super::content_of;
 use super::headers::SIGNATURE;
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::splice::{Splice, says};
 use crate::config::OpenAi;
 use crate::measure::Content;
+use crate::wire::Dialect;
 use crate::wire::chat::UsageStripper;
 
 mod memory;
@@ -72,14 +73,14 @@ impl Asking {
 
     /// What to ask beyond this request, which came with these headers. `None` for nothing. `backend` is named where it
     /// is said that the request must not be altered.
-    pub(super) fn beyond(&self, chat: &ChatRequest, model: &str, headers: &HeaderMap, backend: &str) -> Option<Ask> {
-        let (what, wanted) =
-            if chat.stream { (What::Usage, self.include_usage) } else { (What::Stream, self.measure_non_stream) };
-        if !wanted {
+    pub(super) fn beyond(&self, wanted: &ModelRequest, model: &str, headers: &HeaderMap, backend: &str) -> Option<Ask> {
+        let (what, asks) =
+            if wanted.stream { (What::Usage, self.include_usage) } else { (What::Stream, self.measure_non_stream) };
+        if !asks || wanted.dialect != Dialect::Chat {
             return None;
         }
         let now = Instant::now();
-        let body = chat.text();
+        let body = wanted.text();
         let splices = match what {
             _ if self.usage.refuses(model, now) => return None,
             What::Usage => vec![Splice::usage(body)?],

@@ -1,4 +1,4 @@
-//! A chat request on its way, and its reply on the way back, where more is asked than the client wrote.
+//! A request to a model on its way, and its reply on the way back, where more is asked than the client wrote.
 //!
 //! Invariant: a request goes out once. The exception is one that an upstream has refused for what only we asked: it goes
 //! out once more, as its client wrote it, and the attempt whose answer the client gets is the one that is measured.
@@ -9,22 +9,24 @@ use hyper::{Version, http};
 
 use super::asking::{What, is_refusal};
 use super::failure::Refusal;
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::room::Share;
+use super::shape::Shape;
 use super::whole::Gathering;
 use super::{Answer, Onward, Proxy, content_of, headers, is_event_stream, pass_on};
 use crate::backend::upstream::Reply;
 use crate::measure::{Content, Observation};
 use crate::route::Target;
+use crate::wire::Dialect;
 
-/// A chat request, and where it goes.
+/// A request to a model, and where it goes.
 pub(super) struct Going<'a> {
     /// An index into the site's backends.
     pub(super) backend: usize,
     pub(super) target: &'a Target<'a>,
     /// Its head, as the client sent it.
     pub(super) head: http::request::Parts,
-    pub(super) chat: ChatRequest,
+    pub(super) wanted: ModelRequest,
     /// The name the backend knows the model by. `None` sends the client's name on.
     pub(super) alias: Option<&'a str>,
 }
@@ -36,7 +38,8 @@ pub(super) struct Returned {
     beyond: Option<What>,
     backend: usize,
     version: Version,
-    /// `n`, the choices asked for.
+    dialect: Dialect,
+    /// The choices asked for.
     choices: u32,
     /// `None` unless a stream was asked for in place of a whole reply.
     gatherable: Option<Gatherable>,
@@ -50,15 +53,26 @@ struct Gatherable {
 }
 
 impl Proxy {
-    /// Sends a chat request.
-    pub(super) async fn send_chat(&self, going: Going<'_>, observation: &mut Observation) -> Result<Returned, Refusal> {
-        let Going { backend: index, target, mut head, chat, alias } = going;
+    /// Sends a request to a model.
+    pub(super) async fn send_wanted(
+        &self,
+        going: Going<'_>,
+        observation: &mut Observation,
+    ) -> Result<Returned, Refusal> {
+        let Going { backend: index, target, mut head, wanted, alias } = going;
         let backend = &self.site.backends[index];
-        let (version, choices) = (head.version, chat.choices.max(1));
-        let model = alias.or(chat.model.as_deref()).unwrap_or("");
-        let returned =
-            |reply, beyond, gatherable| Returned { reply, beyond, backend: index, version, choices, gatherable };
-        let ask = backend.asking.beyond(&chat, model, &head.headers, &backend.name);
+        let (version, dialect, choices) = (head.version, wanted.dialect, wanted.choices.max(1));
+        let model = alias.or(wanted.model.as_deref()).unwrap_or("");
+        let returned = |reply, beyond, gatherable| Returned {
+            reply,
+            beyond,
+            backend: index,
+            version,
+            dialect,
+            choices,
+            gatherable,
+        };
+        let ask = backend.asking.beyond(&wanted, model, &head.headers, &backend.name);
         let stream = ask.as_ref().is_some_and(|ask| ask.what == What::Stream);
         let share = if stream { self.site.room.begin() } else { None };
         // Without room for the whole it is asked for as such.
@@ -66,12 +80,12 @@ impl Proxy {
         let gatherable = share.map(|share| Gatherable { model: model.into(), share });
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
         let Some(ask) = ask else {
-            let body = Either::Left(Full::new(chat.spliced(alias, &[])));
+            let body = Either::Left(Full::new(wanted.spliced(alias, &[])));
             let reply = self.send(index, backend, target, head, body, observation).await?;
             return Ok(returned(reply, None, None));
         };
         let more = async {
-            let body = |splices: &[_]| Either::Left(Full::new(chat.spliced(alias, splices)));
+            let body = |splices: &[_]| Either::Left(Full::new(wanted.spliced(alias, splices)));
             let mut asking = head.clone();
             // What is to be taken out of a reply must be readable.
             asking.headers.remove(ACCEPT_ENCODING);
@@ -94,9 +108,9 @@ impl Proxy {
         Box::pin(more).await
     }
 
-    /// Passes a chat's reply on, without what its client did not ask for.
-    pub(super) fn pass_chat_on(&self, returned: Returned, observation: &mut Observation) -> Answer {
-        let Returned { reply, beyond, backend: index, version, choices, gatherable } = returned;
+    /// Passes its reply on, without what its client did not ask for.
+    pub(super) fn pass_wanted_on(&self, returned: Returned, observation: &mut Observation) -> Answer {
+        let Returned { reply, beyond, backend: index, version, dialect, choices, gatherable } = returned;
         let backend = &self.site.backends[index];
         let content = content_of(&reply.head.headers);
         // A document that says it is one, if only by its coding, is what the client asked for.
@@ -107,7 +121,15 @@ impl Proxy {
         let mut answer = pass_on(reply, http10, backend.event_timeout, beyond, observation);
         if let (Some(Gatherable { model, share }), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
             let url = backend.base_url.as_ref().map(ToString::to_string).unwrap_or_default();
-            *onward = Onward::Gathered(Gathering { content, choices, backend: index, model, url, share });
+            *onward = Onward::Gathered(Gathering {
+                content,
+                choices,
+                shape: Shape::of_dialect(dialect),
+                backend: index,
+                model,
+                url,
+                share,
+            });
         }
         answer
     }

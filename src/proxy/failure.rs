@@ -1,4 +1,4 @@
-//! What the client is told when there is no reply to pass on: status, OpenAI's error object, outcome.
+//! What the client is told when there is no reply to pass on: status, error object, outcome.
 //!
 //! Each sentence names the guilty side and the next step.
 
@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http_body_util::Full;
 use hyper::{Response, StatusCode, http};
-use serde_json::json;
 
+use super::shape::Shape;
 use crate::backend::llama::Refused;
 use crate::backend::upstream::{Broken, Cause, ProxyFault};
 use crate::measure::{Fault, IntoFault, Outcome};
@@ -115,12 +115,17 @@ impl Refusal {
         }
     }
 
-    /// The answer for the client.
-    pub(super) fn response(&self) -> Response<Full<Bytes>> {
+    /// Its status.
+    pub(super) fn status(&self) -> StatusCode {
+        self.told().status
+    }
+
+    /// The answer for the client, whose errors have this shape.
+    pub(super) fn response(&self, shape: Shape) -> Response<Full<Bytes>> {
         let Told { status, kind, param, code, message } = self.told();
         let param = self.param().or(param);
-        let body = json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
-        let mut response = Response::new(Full::from(body.to_string()));
+        let body = shape.error(status, &message, kind, &param.into(), &code.into());
+        let mut response = Response::new(Full::from(body));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after() {
@@ -264,8 +269,8 @@ impl Refusal {
                 None,
                 "backend_not_available",
                 format!(
-                    "the backend {backend:?} is a model in this process, which answers chat completions; route other \
-                     requests elsewhere"
+                    "the backend {backend:?} is a model in this process, which answers chat completions only; route \
+                     other requests elsewhere"
                 ),
             ),
             Self::Llama { backend, refused } => told_by_llama(backend, refused),

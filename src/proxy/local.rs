@@ -1,28 +1,33 @@
-//! A chat completion answered by a model in this process.
+//! A request answered by a model in this process.
 
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, Version};
 
 use super::failure::Refusal;
 use super::reply::BackendBody;
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::{Answer, Onward};
 use crate::backend::llama::{Llama, Reply};
 use crate::clock::Stamped;
 use crate::measure::{Answered, Content, Framing, Observation};
 use crate::transport::ConnectPhases;
+use crate::wire::Dialect;
 
 /// Asks `llama`, and tells the observation what to expect of its reply.
 pub(super) async fn answer(
     llama: &Llama,
-    chat: ChatRequest,
+    wanted: ModelRequest,
     version: Version,
     observation: &mut Observation,
 ) -> Result<Answer, Refusal> {
-    let Reply { stream, body, sent, head_at } = llama.chat(chat.into_body(None)).await.map_err(|(refused, sent)| {
-        observation.unanswered(Some(sent), ConnectPhases::default());
-        Refusal::Llama { backend: llama.name().to_string(), refused }
-    })?;
+    if wanted.dialect != Dialect::Chat {
+        return Err(Refusal::NotServing { backend: llama.name().to_string() });
+    }
+    let Reply { stream, body, sent, head_at } =
+        llama.chat(wanted.into_body(None)).await.map_err(|(refused, sent)| {
+            observation.unanswered(Some(sent), ConnectPhases::default());
+            Refusal::Llama { backend: llama.name().to_string(), refused }
+        })?;
     let unframed = stream && version == Version::HTTP_10;
     observation.answered(Answered {
         status: 200,

@@ -20,14 +20,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::beyond::Going;
-use super::chat::asked;
 use super::failure::Refusal;
-use super::request::ChatRequest;
+use super::inference::asked;
+use super::request::ModelRequest;
 use super::site::Site;
 use super::{Answer, Proxy, headers, local};
 use crate::config::{MIRROR_SUFFIX, Mirror};
 use crate::measure::{Meter, MirrorMeter, Observation, ObservedBody};
-use crate::route::{Operation, classify};
+use crate::route::classify;
 use crate::server::{Shutdown, told_to_stop};
 
 /// How many requests may be with one mirror, those included that wait to be sent.
@@ -74,7 +74,7 @@ struct Again {
     /// Without the query, in which some vendors' clients carry keys.
     path: Box<str>,
     headers: HeaderMap,
-    chat: ChatRequest,
+    wanted: ModelRequest,
 }
 
 /// The value of the label `backend` of what is mirrored to the backend called so.
@@ -152,18 +152,18 @@ impl Site {
 impl Proxy {
     /// A request as it is to be sent a second time. `None` where it cannot be, where a key of the mirror's would be spent on
     /// what a web page could have sent, and for what is a mirror's itself or has been here before: no request may breed.
-    pub(super) fn second(&self, mirror: &Mirror, head: &http::request::Parts, chat: &ChatRequest) -> Option<Job> {
+    pub(super) fn second(&self, mirror: &Mirror, head: &http::request::Parts, wanted: &ModelRequest) -> Option<Job> {
         if head.headers.contains_key(&headers::MIRRORED) || self.has_been_here(&head.headers) {
             return None;
         }
         self.guard(&self.site.backends[mirror.backend], head).ok()?;
-        let room = self.site.mirrors.room(mirror.backend, chat.body().len())?;
+        let room = self.site.mirrors.room(mirror.backend, wanted.body().len())?;
         let again = Again {
             backend: mirror.backend,
             upstream_model: mirror.upstream_model.clone(),
             path: head.uri.path().into(),
             headers: headers::for_mirror(&head.headers),
-            chat: chat.clone(),
+            wanted: wanted.clone(),
         };
         Some(Job { again, room })
     }
@@ -172,10 +172,11 @@ impl Proxy {
     async fn mirror(&self, Job { again, room: _room }: Job) {
         let Some(lane) = &self.site.mirrors.lanes[again.backend] else { return };
         let now = Instant::now();
-        let mut observation = Observation::begin(self.site.meter.clone(), Operation::Chat.label(), now, true);
+        let operation = classify(&again.path).operation.label();
+        let mut observation = Observation::begin(self.site.meter.clone(), operation, now, Some(again.wanted.dialect));
         observation.leave();
         observation.body_read(now);
-        observation.asked(asked(&again.chat, &again.headers));
+        observation.asked(asked(&again.wanted, &again.headers));
         observation.routed(&lane.label);
         match self.ask_again(again, &mut observation).await {
             Ok(Answer::Theirs { response, framing_unknown, event_timeout, .. }) => {
@@ -185,25 +186,25 @@ impl Proxy {
                 let _ = tokio::time::timeout(LONGEST, reading).await;
             }
             Ok(Answer::Ours(response)) => observation.finish_whole(response.status().as_u16()),
-            Err(refusal) => observation.end_with(refusal.outcome(), refusal.response().status().as_u16()),
+            Err(refusal) => observation.end_with(refusal.outcome(), refusal.status().as_u16()),
         }
     }
 
     async fn ask_again(&self, again: Again, observation: &mut Observation) -> Result<Answer, Refusal> {
-        let Again { backend, upstream_model, path, headers, chat } = again;
+        let Again { backend, upstream_model, path, headers, wanted } = again;
         if let Some(llama) = &self.site.llamas[backend] {
-            return local::answer(llama, chat, Version::HTTP_11, observation).await;
+            return local::answer(llama, wanted, Version::HTTP_11, observation).await;
         }
         if let Some(counter) = self.site.tokens.of(backend) {
-            observation.count_with(counter.clone(), chat.body());
+            observation.count_with(counter.clone(), wanted.body());
         }
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = Method::POST;
         head.headers = headers;
-        let alias = upstream_model.as_deref().filter(|alias| chat.model.as_deref() != Some(alias));
-        let going = Going { backend, target: &classify(&path), head, chat, alias };
-        let returned = self.send_chat(going, observation).await?;
-        Ok(self.pass_chat_on(returned, observation))
+        let alias = upstream_model.as_deref().filter(|alias| wanted.model.as_deref() != Some(alias));
+        let going = Going { backend, target: &classify(&path), head, wanted, alias };
+        let returned = self.send_wanted(going, observation).await?;
+        Ok(self.pass_wanted_on(returned, observation))
     }
 }
 

@@ -14,11 +14,11 @@ use hyper::{Method, Request, Response, Version, http};
 
 mod asking;
 mod beyond;
-mod chat;
 mod cors;
 mod failure;
 mod guard;
 mod headers;
+mod inference;
 mod local;
 mod mirror;
 mod models;
@@ -26,6 +26,7 @@ mod pick;
 mod reply;
 mod request;
 mod room;
+mod shape;
 mod site;
 mod splice;
 mod tokens;
@@ -44,6 +45,7 @@ use crate::wire::chat::UsageStripper;
 use crate::wire::encoding::Codings;
 use asking::What;
 use failure::Refusal;
+use shape::Shape;
 use site::Backend;
 use whole::Gathering;
 
@@ -68,9 +70,9 @@ impl Handler for Proxy {
         let origin = cors::listed_origin(&self.site.server, request.headers());
         let preflight = origin.is_some() && cors::is_preflight(&request);
         let operation = if preflight { Operation::Other } else { classify(request.uri().path()).operation };
-        let measured = operation == Operation::Chat && request.method() == Method::POST;
+        let dialect = operation.dialect().filter(|_| request.method() == Method::POST);
         let meter = self.site.meter.clone();
-        let observation = Observation::begin(meter, operation.label(), last_read(&client), measured);
+        let observation = Observation::begin(meter, operation.label(), last_read(&client), dialect);
         async move {
             let Some(origin) = origin else { return self.answer(request, &client, observation).await };
             if preflight {
@@ -145,7 +147,9 @@ impl Proxy {
         let most = self.site.server.limits.max_in_flight;
         let answered = match (target.operation, request.method()) {
             _ if observation.at_once() > most => Err(Refusal::Busy { most }),
-            (Operation::Chat, &Method::POST) => self.chat(&target, request, client, &mut observation).await,
+            (operation, &Method::POST) if let Some(dialect) = operation.dialect() => {
+                self.infer(dialect, &target, request, client, &mut observation).await
+            }
             (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
             (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
             (_, &Method::TRACE) => Err(Refusal::Trace),
@@ -175,7 +179,7 @@ impl Proxy {
                 })
             }
             Err(refusal) => {
-                let response = refusal.response();
+                let response = refusal.response(Shape::of(&target));
                 observation.end_with(refusal.outcome(), response.status().as_u16());
                 response.map(Either::Left)
             }

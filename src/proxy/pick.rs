@@ -9,22 +9,25 @@ use std::hash::BuildHasher;
 
 use http::header::{HeaderMap, HeaderName};
 use hyper::http;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
 use super::failure::Refusal;
 use super::headers;
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::site::Site;
 use crate::config::{Mirror, Route};
 use crate::route::{Key, drawn, kept};
+use crate::wire::Dialect;
+use crate::wire::raw::{each_item, fields};
 
 /// Where clients say which conversation a request belongs to; the first that is given counts.
-const SESSION: [HeaderName; 2] =
-    [HeaderName::from_static("x-session-affinity"), HeaderName::from_static("x-session-id")];
+const SESSION: [HeaderName; 3] = [
+    HeaderName::from_static("x-session-affinity"),
+    HeaderName::from_static("x-session-id"),
+    HeaderName::from_static("session_id"),
+];
 
-/// Where a chat request goes.
+/// Where a request to a model goes.
 pub(super) struct Picked<'a> {
     /// An index into the site's backends.
     pub(super) backend: usize,
@@ -35,9 +38,9 @@ pub(super) struct Picked<'a> {
 }
 
 impl Site {
-    /// Where a chat request goes.
-    pub(super) fn pick(&self, headers: &HeaderMap, chat: &ChatRequest) -> Result<Picked<'_>, Refusal> {
-        let model = chat.model.as_deref().unwrap_or("");
+    /// Where a request to a model goes.
+    pub(super) fn pick(&self, headers: &HeaderMap, wanted: &ModelRequest) -> Result<Picked<'_>, Refusal> {
+        let model = wanted.model.as_deref().unwrap_or("");
         let route = self.router.route(model);
         if let Some(backend) = self.by_hand(headers)? {
             let listed = route.and_then(|route| route.destination(backend));
@@ -48,7 +51,7 @@ impl Site {
         let to = match &route.destinations[..] {
             [only] => only,
             several if route.sticky => {
-                kept(several, conversation(headers, chat), |backend| &self.backends[backend].name)
+                kept(several, conversation(headers, wanted), |backend| &self.backends[backend].name)
             }
             several => drawn(several, chance()),
         };
@@ -76,53 +79,35 @@ impl Site {
     }
 }
 
-/// What all requests of a conversation have in common: what its client calls it, else its messages up to the first of
-/// the user, byte for byte, and its model.
-fn conversation(headers: &HeaderMap, chat: &ChatRequest) -> Key {
+/// What all requests of a conversation have in common: what its client calls it, else its instructions and its messages up
+/// to the first of the user, byte for byte, and its model. What has no messages has its prompt in their place.
+fn conversation(headers: &HeaderMap, wanted: &ModelRequest) -> Key {
     let named = SESSION.iter().filter_map(|name| headers.get(name)).find(|session| !session.is_empty());
     if let Some(session) = named {
         return Key::EMPTY.and(session.as_bytes());
     }
+    let (messages, instructions) = match wanted.dialect {
+        Dialect::Chat => ("messages", ""),
+        Dialect::Messages => ("messages", "system"),
+        Dialect::Responses => ("input", "instructions"),
+        Dialect::Completion => ("prompt", ""),
+        Dialect::Embeddings => ("input", ""),
+        Dialect::Rerank => ("query", ""),
+    };
     // What cannot be read is the backend's to judge; it is known by its model alone.
-    let opening = serde_json::from_slice(chat.body()).map_or(Key::EMPTY, |Opened { messages }| messages.0);
-    opening.and(chat.model.as_deref().unwrap_or("").as_bytes())
-}
-
-#[derive(Deserialize)]
-struct Opened {
-    messages: Opening,
-}
-
-/// The messages of a conversation that no later turn changes.
-struct Opening(Key);
-
-impl<'de> Deserialize<'de> for Opening {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(OpeningVisitor)
+    let [messages, instructions] = fields(wanted.text(), [messages, instructions]).unwrap_or_default();
+    let mut key = instructions.map_or(Key::EMPTY, |text| Key::EMPTY.and(text.as_bytes()));
+    if let Some(prompt) = messages.filter(|text| text.starts_with('"')) {
+        key = key.and(prompt.as_bytes());
     }
-}
-
-/// Reads messages one by one, so that their number costs no memory.
-struct OpeningVisitor;
-
-impl<'de> Visitor<'de> for OpeningVisitor {
-    type Value = Opening;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an array of messages")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut messages: A) -> Result<Opening, A::Error> {
-        let mut key = Key::EMPTY;
-        while let Some(message) = messages.next_element::<&RawValue>()? {
-            key = key.and(message.get().as_bytes());
-            if is_of_user(message.get()) {
-                break;
-            }
+    let mut opened = false;
+    each_item(messages.unwrap_or(""), |message| {
+        if !opened {
+            key = key.and(message.as_bytes());
+            opened = is_of_user(message);
         }
-        while messages.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Opening(key))
-    }
+    });
+    key.and(wanted.model.as_deref().unwrap_or("").as_bytes())
 }
 
 fn is_of_user(message: &str) -> bool {
@@ -166,8 +151,29 @@ mod tests {
     use super::*;
 
     fn key(headers: &[(&'static str, &'static str)], body: &'static str) -> Key {
+        key_of(Dialect::Chat, headers, body)
+    }
+
+    fn key_of(dialect: Dialect, headers: &[(&'static str, &'static str)], body: &'static str) -> Key {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        conversation(&headers, &ChatRequest::read(Bytes::from_static(body.as_bytes())).unwrap())
+        conversation(&headers, &ModelRequest::read(dialect, Bytes::from_static(body.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn every_dialect_has_its_conversations() {
+        let same = |dialect, first, second| key_of(dialect, &[], first) == key_of(dialect, &[], second);
+        let turn = r#"{"model":"m","system":"s","messages":[{"role":"user","content":"b"}]}"#;
+        let later = r#"{"model":"m","messages":[{"role":"user","content":"b"},{"role":"assistant"},{"role":"user"}],"system":"s"}"#;
+        assert!(same(Dialect::Messages, turn, later));
+        let other = r#"{"model":"m","system":"t","messages":[{"role":"user","content":"b"}]}"#;
+        assert!(!same(Dialect::Messages, turn, other));
+
+        let turn = r#"{"model":"m","instructions":"i","input":[{"role":"developer"},{"role":"user","content":"b"}]}"#;
+        let later = r#"{"model":"m","instructions":"i","input":[{"role":"developer"},{"role":"user","content":"b"},
+            {"type":"function_call"},{"role":"user","content":"c"}]}"#;
+        assert!(same(Dialect::Responses, turn, later));
+        assert!(!same(Dialect::Responses, r#"{"model":"m","input":"a"}"#, r#"{"model":"m","input":"b"}"#));
+        assert!(!same(Dialect::Completion, r#"{"model":"m","prompt":"a"}"#, r#"{"model":"m","prompt":"b"}"#));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a chat completion request asks for, without taking it apart: its bytes are forwarded as they are.
+//! What a request to a model asks for, without taking it apart: its bytes are forwarded as they are.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -6,20 +6,25 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::splice::{Splice, spliced};
+use crate::wire::Dialect;
+use crate::wire::raw::items;
 
 /// A request body with what had to be known of it.
 ///
 /// A clone shares the body's bytes.
 #[derive(Debug, Clone)]
-pub(super) struct ChatRequest {
+pub(super) struct ModelRequest {
     body: Bytes,
+    /// How it is written.
+    pub(super) dialect: Dialect,
     /// The model's name. `None` when the body names none.
     pub(super) model: Option<String>,
     /// Where the `model` value, quotes included, stands in `body`.
     model_at: Option<std::ops::Range<usize>>,
     /// `stream: true`.
     pub(super) stream: bool,
-    /// `n`; 1 when left out or not a number.
+    /// How many choices it asks for: `n`, of a text completion for each of its prompts; 1 where nothing is said, or nothing
+    /// that can be read.
     pub(super) choices: u32,
 }
 
@@ -41,10 +46,12 @@ struct Peeked<'a> {
     stream: Option<&'a RawValue>,
     #[serde(borrow)]
     n: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
 }
 
-impl ChatRequest {
-    pub(super) fn read(body: Bytes) -> Result<Self, BadRequest> {
+impl ModelRequest {
+    pub(super) fn read(dialect: Dialect, body: Bytes) -> Result<Self, BadRequest> {
         let peeked: Peeked<'_> =
             serde_json::from_slice(&body).map_err(|error| BadRequest::NotJson(error.to_string()))?;
         let model = peeked.model.filter(|model| model.get() != "null");
@@ -55,8 +62,13 @@ impl ChatRequest {
             start..start + model.get().len()
         });
         let stream = peeked.stream.is_some_and(|stream| stream.get() == "true");
-        let choices = peeked.n.and_then(|n| n.get().parse().ok()).unwrap_or(1);
-        Ok(Self { model: name, model_at, stream, choices, body })
+        let n = || peeked.n.and_then(|n| n.get().parse().ok()).unwrap_or(1_u32);
+        let choices = match dialect {
+            Dialect::Chat => n(),
+            Dialect::Completion => n().saturating_mul(peeked.prompt.map_or(1, |prompt| prompts(prompt.get()))),
+            Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => 1,
+        };
+        Ok(Self { model: name, model_at, stream, choices, body, dialect })
     }
 
     /// The body as it came.
@@ -75,7 +87,7 @@ impl ChatRequest {
         self.spliced(upstream_model, &[])
     }
 
-    /// [`ChatRequest::into_body`], with these changes too.
+    /// [`ModelRequest::into_body`], with these changes too.
     pub(super) fn spliced(&self, upstream_model: Option<&str>, more: &[Splice]) -> Bytes {
         let alias = upstream_model.zip(self.model_at.clone());
         let alias = alias.map(|(name, at)| Splice::new(at, serde_json::Value::from(name).to_string()));
@@ -83,12 +95,43 @@ impl ChatRequest {
     }
 }
 
+/// How many prompts a text completion has: a text or a list of tokens is one, a list of those as many as it has.
+fn prompts(prompt: &str) -> u32 {
+    let mut several = 0_u32;
+    items(prompt, |item| several += u32::from(item.starts_with(['"', '['])));
+    several.max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(body: &'static str) -> Result<ChatRequest, BadRequest> {
-        ChatRequest::read(Bytes::from_static(body.as_bytes()))
+    fn read(body: &'static str) -> Result<ModelRequest, BadRequest> {
+        ModelRequest::read(Dialect::Chat, Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn choices_are_counted_as_each_dialect_counts_them() {
+        let choices = |dialect, body: &'static str| {
+            ModelRequest::read(dialect, Bytes::from_static(body.as_bytes())).unwrap().choices
+        };
+        for (body, expected) in [
+            (r#"{"prompt":"a"}"#, 1),
+            (r#"{"prompt":"a","n":3}"#, 3),
+            (r#"{"prompt":["a","b"],"n":3}"#, 6),
+            (r#"{"prompt":[1,2,3]}"#, 1),
+            (r#"{"prompt":[[1,2],[3]]}"#, 2),
+            (r#"{"prompt":[],"n":2}"#, 2),
+            (r#"{"n":"x"}"#, 1),
+            (r#"{"prompt":["a","b"],"n":4294967295}"#, u32::MAX),
+        ] {
+            assert_eq!(choices(Dialect::Completion, body), expected, "{body}");
+        }
+        let body = r#"{"prompt":["a","b"],"n":3}"#;
+        assert_eq!(choices(Dialect::Chat, body), 3);
+        for dialect in [Dialect::Responses, Dialect::Messages, Dialect::Embeddings, Dialect::Rerank] {
+            assert_eq!(choices(dialect, body), 1);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::members::{members, offset};
+use crate::wire::raw::{members, offset};
 
 /// A stretch of a JSON text and what is put in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,11 +21,12 @@ use http::header::{
 };
 use http_body_util::{BodyExt, Full};
 use hyper::{Response, StatusCode, http};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::failure::Refusal;
 use super::reply::BackendBody;
 use super::room::Share;
+use super::shape::Shape;
 use super::site::Site;
 use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
@@ -57,8 +58,10 @@ type Observed = ObservedBody<BackendBody>;
 pub(super) struct Gathering {
     /// What its head says of its body.
     pub(super) content: Content,
-    /// `n`, the choices asked for.
+    /// The choices asked for.
     pub(super) choices: u32,
+    /// How the client reads errors.
+    pub(super) shape: Shape,
     /// Who is guilty should it fail, an index into the site's backends, and where that is.
     pub(super) backend: usize,
     pub(super) url: String,
@@ -99,7 +102,7 @@ pub(super) async fn gather(
     response: Response<Observed>,
     client: &Client,
 ) -> Response<Observed> {
-    let Gathering { content, choices, backend, url, model, share } = gathering;
+    let Gathering { content, choices, shape, backend, url, model, share } = gathering;
     let backend = &site.backends[backend];
     let (mut head, observed) = response.into_parts();
     let mut source = Source { observed: observed.kept(), decoder: None, taken: 0, share, is_over: false };
@@ -138,11 +141,11 @@ pub(super) async fn gather(
         Gathered::Error(error) => {
             describe_json(&mut head.headers);
             head.status = StatusCode::BAD_GATEWAY;
-            in_shape(&error, &backend.name).into()
+            in_shape(shape, &error, &backend.name).into()
         }
         Gathered::Lost { what, late } => {
             let backend = backend.name.to_string();
-            let (refused, whole) = Refusal::Stream { backend, url, what, late }.response().into_parts();
+            let (refused, whole) = Refusal::Stream { backend, url, what, late }.response(shape).into_parts();
             (head.status, head.headers) = (refused.status, refused.headers);
             whole.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
         }
@@ -339,8 +342,8 @@ fn describe_json(headers: &mut HeaderMap) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 }
 
-/// The upstream's error in `OpenAI`'s shape, in its own words as far as it has any.
-fn in_shape(error: &str, backend: &str) -> String {
+/// The upstream's error in the client's shape, in its own words as far as it has any.
+fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
     let mut error: Value = serde_json::from_str(error).unwrap_or_default();
     let inner = error.get_mut("error").filter(|inner| !inner.is_null()).map(Value::take);
     let mut error = inner.unwrap_or(error);
@@ -348,20 +351,22 @@ fn in_shape(error: &str, backend: &str) -> String {
         Value::String(text) => Value::String(std::mem::take(text)),
         other => other.get_mut("message").map(Value::take).unwrap_or_default(),
     };
-    let silent = || Value::from(format!("upstream {backend:?} ended its stream in an error without words; try again"));
-    let message = if message.is_string() { message } else { silent() };
+    let silent = || format!("upstream {backend:?} ended its stream in an error without words; try again");
+    let message = message.as_str().map_or_else(silent, str::to_owned);
     let [kind, param, code] = ["type", "param", "code"].map(|name| error.get(name).cloned().unwrap_or_default());
-    let kind = if kind.is_string() && kind != "error" { kind } else { Value::from("upstream_error") };
-    json!({"error": {"message": message, "type": kind, "param": param, "code": code}}).to_string()
+    let kind = kind.as_str().filter(|kind| *kind != "error").unwrap_or("upstream_error");
+    shape.error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn an_error_keeps_its_words_and_gets_the_shape() {
-        let told = |error: &str| -> Value { serde_json::from_str(&in_shape(error, "up")).unwrap() };
+        let told = |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::OpenAi, error, "up")).unwrap() };
         for (error, message, kind, code) in [
             (r#"{"message":"busy","type":"server_error","code":503}"#, "busy", "server_error", json!(503)),
             (r#""plain words""#, "plain words", "upstream_error", Value::Null),

@@ -1,5 +1,5 @@
 //! The wire: encoded bytes → bytes ([`encoding`]) → events ([`sse`]), and one file per dialect: event → what it means
-//! ([`chat`]).
+//! ([`chat`], [`completion`], [`responses`], [`messages`], [`embeddings`], [`rerank`]).
 //!
 //! Invariant: reading never fails. What cannot be understood is reported as such and the next event is read.
 
@@ -8,9 +8,17 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 pub mod chat;
+pub mod completion;
+mod dialect;
+pub mod embeddings;
 pub mod encoding;
-pub(crate) mod members;
+pub mod messages;
+pub(crate) mod raw;
+pub mod rerank;
+pub mod responses;
 pub mod sse;
+
+pub use dialect::{Dialect, EventReader};
 
 /// What one SSE event, or one whole JSON reply, means: the few questions every dialect answers.
 ///
@@ -25,7 +33,7 @@ pub struct Meaning<'a> {
     pub model: Option<Cow<'a, str>>,
     /// It carries an error object where a reply belongs.
     pub error: bool,
-    /// It is the dialect's end-of-stream marker (`[DONE]`).
+    /// It is the dialect's end-of-stream marker (`[DONE]`, `message_stop`).
     pub done: bool,
     /// It is neither JSON this dialect knows nor an end marker. An empty event is not malformed.
     pub malformed: bool,

@@ -161,10 +161,10 @@ fn errors_and_unmeasured_paths_are_not_decoded() {
     let upstream = Upstream::bind();
     let proxy = Proxy::before(upstream.addr(), "");
     let mut client = proxy.client();
-    let embeddings = "POST /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+    let moderations = "POST /v1/moderations HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
                       content-length: 2\r\n\r\n{}";
     let mut conn = None;
-    for (request, status) in [(post(STREAM), "429 Too Many Requests"), (embeddings.to_owned(), "200 OK")] {
+    for (request, status) in [(post(STREAM), "429 Too Many Requests"), (moderations.to_owned(), "200 OK")] {
         client.send(request);
         let conn = conn.get_or_insert_with(|| upstream.accept());
         conn.request();

@@ -11,6 +11,7 @@ use super::*;
 use crate::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Meter, Outcome, Setup};
 use crate::server::{Client, Handler, Limits, serve};
 use crate::transport::{ConnectPhases, Transport};
+use crate::wire::Dialect;
 
 const TOKEN: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
 
@@ -51,7 +52,7 @@ fn observation() -> (Observation, Told) {
     let keep = Box::new(move |exchange: &Exchange| tell.lock().unwrap().push(exchange.clone()));
     let meter = Arc::new(Meter::new(Setup::default(), vec![keep]));
     let now = Instant::now();
-    let mut observation = Observation::begin(meter, "chat", now, true);
+    let mut observation = Observation::begin(meter, "chat", now, Some(Dialect::Chat));
     observation.body_read(now);
     observation.asked(Asked { stream: true, choices: 1, ..Asked::default() });
     observation.routed(&"up".into());

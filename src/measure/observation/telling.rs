@@ -44,7 +44,7 @@ impl Observation {
             model,
             model_served: heard.served.map(cropped),
             stream: asked.as_ref().map(|asked| asked.stream),
-            measured: self.measured,
+            measured: self.dialect.is_some(),
             outcome: self.outcome.unwrap_or(Outcome::Internal),
             status: self.status,
             marks: timeline.marks,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::members::{items, members};
+use crate::wire::raw::{items, members};
 
 mod node;
 

@@ -5,11 +5,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
-use crate::wire::members::items;
+use crate::wire::raw::{each_item, fields, is_empty, is_text, string, whole_number};
 use crate::wire::{Choice, Meaning, Usage};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
@@ -151,85 +147,6 @@ fn read_usage(text: &str) -> Option<Usage> {
     (usage != Usage::default()).then_some(usage)
 }
 
-/// A count, however it is written (`7`, `7.0`, `7e0`). `None` when negative, fractional, too large or no number.
-pub(super) fn whole_number(text: &str) -> Option<u64> {
-    /// Above this, a float no longer holds every whole number.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if let Ok(count) = text.parse() {
-        return Some(count);
-    }
-    let count: f64 = serde_json::from_str(text).ok()?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and between 0 and 2^53")]
-    let whole = (count.fract() == 0.0 && (0.0..=EXACT).contains(&count)).then_some(count as u64);
-    whole
-}
-
-/// A string's text, lent where it holds no escapes. `None` when it is no string.
-pub(super) fn string(text: &str) -> Option<Cow<'_, str>> {
-    serde_json::from_str(text).ok().map(|Text(text)| text)
-}
-
-/// Whether this is a non-empty string.
-pub(super) fn is_text(text: &str) -> bool {
-    text.starts_with('"') && text.len() > 2
-}
-
 fn any_text<const N: usize>(text: &str, names: [&'static str; N]) -> bool {
     fields(text, names).is_some_and(|values| values.into_iter().flatten().any(is_text))
-}
-
-/// Whether a value says nothing: `false`, `0`, an empty string, list or object. (`null` is absent already.)
-pub(super) fn is_empty(text: &str) -> bool {
-    let inner = text.strip_prefix(['[', '{']).and_then(|text| text.strip_suffix([']', '}']));
-    matches!(text, "false" | "0" | r#""""#) || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
-}
-
-/// The raw text of an object's fields of these names, each `None` when absent or `null`. `None` when it is no object,
-/// or no JSON.
-pub(super) fn fields<'a, const N: usize>(text: &'a str, names: [&'static str; N]) -> Option<[Option<&'a str>; N]> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let values = Fields { names }.deserialize(&mut json).ok()?;
-    json.end().ok()?;
-    Some(values.map(|value| value.filter(|text| *text != "null")))
-}
-
-/// The raw text of each item of a list. Nothing when it is no list.
-pub(super) fn each_item<'a>(text: &'a str, each: impl FnMut(&'a str)) {
-    // What is read here was cut out of a document known to be valid, so that the only error is another type.
-    let _ = items(text, each);
-}
-
-/// A string or a key, lent where it holds no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-struct Fields<const N: usize> {
-    names: [&'static str; N],
-}
-
-impl<'de, const N: usize> DeserializeSeed<'de> for Fields<N> {
-    type Value = [Option<&'de str>; N];
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'de, const N: usize> Visitor<'de> for Fields<N> {
-    type Value = [Option<&'de str>; N];
-
-    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut values = [None; N];
-        while let Some(Text(key)) = map.next_key()? {
-            match self.names.iter().position(|name| *name == key) {
-                Some(at) => values[at] = Some(map.next_value::<&RawValue>()?.get()),
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(values)
-    }
 }

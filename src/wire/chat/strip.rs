@@ -23,7 +23,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use memchr::{memchr2, memmem};
 
-use crate::wire::members::{members, offset};
+use crate::wire::raw::{members, offset};
 
 /// The longest event that is looked at, its line ends included, in bytes.
 const CAP: usize = 1 << 20;

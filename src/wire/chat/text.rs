@@ -2,7 +2,8 @@
 //!
 //! Invariant: what is found here is output by [`super::document`]'s rules, and no other text is.
 
-use super::document::{NESTING, each_item, fields, is_empty, is_text, string, whole_number};
+use super::document::NESTING;
+use crate::wire::raw::{each_item, fields, is_empty, is_text, string, whole_number};
 
 /// Where a piece of text belongs. Pieces of one place, joined in order, are one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use http_body::Body;
 use streamgauge::measure::intervals::Source;
 use streamgauge::measure::{Anomaly, Answered, Asked, Content, Exchange, Framing, Observation, ObservedBody, Outcome};
 use streamgauge::transport::ConnectPhases;
-use streamgauge::wire::Usage;
 use streamgauge::wire::chat::UsageStripper;
+use streamgauge::wire::{Dialect, Usage};
 
 mod bench;
 mod cuts;
@@ -205,7 +205,7 @@ impl Case {
     fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay, stripped: bool) -> Seen {
         let accepted = Instant::now();
         let head = accepted + Duration::from_millis(5);
-        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, true);
+        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, Some(Dialect::Chat));
         let asked = Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, tag: None };
         observation.body_read(accepted + Duration::from_millis(1));
         observation.asked(asked);

@@ -4,7 +4,7 @@
 //! left out, and the [`Room`] remembers that something was.
 
 use super::LARGEST;
-use crate::wire::members::{items, members};
+use crate::wire::raw::{items, members};
 
 /// How deep objects within objects are merged; a tool call's arguments are three deep.
 const NESTING: u8 = 6;

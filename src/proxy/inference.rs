@@ -1,4 +1,4 @@
-//! A chat completion: the request is read whole, routed by its model, and asked for, observed.
+//! A request to a model: it is read whole, routed by the model that it names, and asked, observed.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -7,16 +7,18 @@ use hyper::header::HeaderMap;
 
 use super::beyond::Going;
 use super::failure::Refusal;
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, local};
 use crate::measure::{Asked, Observation};
 use crate::route::Target;
 use crate::server::{Client, Upload};
+use crate::wire::Dialect;
 
 impl Proxy {
-    /// Answers a chat completion, measured.
-    pub(super) async fn chat(
+    /// Answers a request to a model, measured.
+    pub(super) async fn infer(
         &self,
+        dialect: Dialect,
         target: &Target<'_>,
         request: Request<Upload>,
         client: &Client,
@@ -28,27 +30,28 @@ impl Proxy {
         }
         let body = self.read_body(&head.headers, body).await?;
         observation.body_read(last_read(client));
-        let chat = ChatRequest::read(body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
-        observation.asked(asked(&chat, &head.headers));
-        let picked = self.site.pick(&head.headers, &chat)?;
+        let wanted =
+            ModelRequest::read(dialect, body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
+        observation.asked(asked(&wanted, &head.headers));
+        let picked = self.site.pick(&head.headers, &wanted)?;
         self.enter(picked.backend, &head, observation)?;
-        let alias = picked.alias.filter(|alias| chat.model.as_deref() != Some(alias));
+        let alias = picked.alias.filter(|alias| wanted.model.as_deref() != Some(alias));
         if let Some(alias) = alias
             && head.headers.contains_key(&headers::SIGNATURE)
         {
             return Err(Refusal::Signed { alias: alias.to_owned() });
         }
-        let second = picked.mirror.and_then(|mirror| self.second(mirror, &head, &chat));
+        let second = picked.mirror.and_then(|mirror| self.second(mirror, &head, &wanted));
         let mirrors = &self.site.mirrors;
         if let Some(llama) = &self.site.llamas[picked.backend] {
-            return mirrors.beside(local::answer(llama, chat, head.version, observation), second).await;
+            return mirrors.beside(local::answer(llama, wanted, head.version, observation), second).await;
         }
         if let Some(counter) = self.site.tokens.of(picked.backend) {
-            observation.count_with(counter.clone(), chat.body());
+            observation.count_with(counter.clone(), wanted.body());
         }
-        let going = Going { backend: picked.backend, target, head, chat, alias };
-        let returned = mirrors.beside(self.send_chat(going, observation), second).await?;
-        Ok(self.pass_chat_on(returned, observation))
+        let going = Going { backend: picked.backend, target, head, wanted, alias };
+        let returned = mirrors.beside(self.send_wanted(going, observation), second).await?;
+        Ok(self.pass_wanted_on(returned, observation))
     }
 
     async fn read_body(&self, headers: &HeaderMap, mut body: Upload) -> Result<Bytes, Refusal> {
@@ -82,12 +85,12 @@ impl Proxy {
 }
 
 /// What the measuring side needs to know of a request.
-pub(super) fn asked(chat: &ChatRequest, headers: &HeaderMap) -> Asked {
+pub(super) fn asked(wanted: &ModelRequest, headers: &HeaderMap) -> Asked {
     let tag = headers.get(&headers::TAG).and_then(|tag| std::str::from_utf8(tag.as_bytes()).ok());
     Asked {
-        model: chat.model.as_deref().map(Box::from),
-        stream: chat.stream,
-        choices: chat.choices,
+        model: wanted.model.as_deref().map(Box::from),
+        stream: wanted.stream,
+        choices: wanted.choices,
         tag: tag.map(Box::from),
     }
 }

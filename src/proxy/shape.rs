@@ -1,0 +1,97 @@
+//! The shape in which a client's dialect writes errors.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use crate::route::{Operation, Target};
+use crate::wire::Dialect;
+
+/// Whose errors a client can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `{"error": {message, type, param, code}}`
+    OpenAi,
+    /// `{"type": "error", "error": {type, message}}`
+    Anthropic,
+}
+
+impl Shape {
+    /// The shape for what a path asks for: Anthropic's for messages and what lies below them, OpenAI's for all else.
+    pub(super) fn of(target: &Target<'_>) -> Self {
+        let below = target.rest.trim_start_matches('/').split('/').next() == Some("messages");
+        if target.operation == Operation::Messages || below { Self::Anthropic } else { Self::OpenAi }
+    }
+
+    /// The shape of a dialect's errors.
+    pub(super) fn of_dialect(dialect: Dialect) -> Self {
+        if dialect == Dialect::Messages { Self::Anthropic } else { Self::OpenAi }
+    }
+
+    /// An error's JSON. Anthropic has types for statuses where OpenAI has `kind`, and neither `param` nor `code`.
+    pub(super) fn error(self, status: StatusCode, message: &str, kind: &str, param: &Value, code: &Value) -> String {
+        match self {
+            Self::OpenAi => json!({"error": {"message": message, "type": kind, "param": param, "code": code}}),
+            Self::Anthropic => json!({"type": "error", "error": {"type": anthropic_type(status), "message": message}}),
+        }
+        .to_string()
+    }
+}
+
+/// What Anthropic calls errors of this status.
+fn anthropic_type(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        400..500 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::classify;
+
+    #[test]
+    fn a_paths_own_dialect_says_how_errors_look() {
+        for path in ["/v1/messages", "/api/messages", "/v1/messages/count_tokens", "/messages/batches/1"] {
+            assert_eq!(Shape::of(&classify(path)), Shape::Anthropic, "{path}");
+        }
+        for path in ["/v1/chat/completions", "/v1/responses", "/", "*", "/v1/message", "/v2/messages"] {
+            assert_eq!(Shape::of(&classify(path)), Shape::OpenAi, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_the_same_in_every_shape() {
+        let told = |shape: Shape, status: u16| -> Value {
+            let status = StatusCode::from_u16(status).unwrap();
+            let text = shape.error(status, "say \"please\"", "server_error", &Value::Null, &"busy".into());
+            serde_json::from_str(&text).unwrap()
+        };
+        let openai =
+            json!({"error": {"message": "say \"please\"", "type": "server_error", "param": null, "code": "busy"}});
+        assert_eq!(told(Shape::OpenAi, 503), openai);
+        for (status, kind) in [
+            (400, "invalid_request_error"),
+            (401, "authentication_error"),
+            (403, "permission_error"),
+            (404, "not_found_error"),
+            (413, "request_too_large"),
+            (415, "invalid_request_error"),
+            (429, "rate_limit_error"),
+            (501, "api_error"),
+            (502, "api_error"),
+            (503, "overloaded_error"),
+            (504, "timeout_error"),
+        ] {
+            let expected = json!({"type": "error", "error": {"type": kind, "message": "say \"please\""}});
+            assert_eq!(told(Shape::Anthropic, status), expected);
+        }
+    }
+}
