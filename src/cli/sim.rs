@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::backend::sim::{LogSink, Schedule, ScriptError, Scripts, Sim, SimConfig};
+use crate::backend::sim::{LogSink, RequestRecord, Schedule, ScriptError, Scripts, Sim, SimConfig};
 
 /// Simulate an upstream: an OpenAI-compatible server that streams on an exact schedule.
 #[derive(Debug, Clone, Args)]
@@ -70,6 +70,9 @@ pub struct SimArgs {
     /// Write when every event really left, one JSON object a line
     #[arg(long, env = "STREAMGAUGE_SIM_LOG", value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Write every request down before its reply begins, one JSON object a line; credentials are left out
+    #[arg(long, env = "STREAMGAUGE_SIM_REQUESTS", value_name = "FILE")]
+    pub requests: Option<PathBuf>,
     /// Replies given byte by byte: a TOML file, or a folder of them
     #[arg(long, env = "STREAMGAUGE_SIM_SCRIPT", value_name = "FILE")]
     pub script: Option<PathBuf>,
@@ -101,6 +104,14 @@ pub enum SimError {
     /// The log file cannot be created.
     #[error("the simulation cannot write its log to {}: {source}; give another --log", path.display())]
     Log {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file for requests cannot be created.
+    #[error("the simulation cannot write requests to {}: {source}; give another --requests", path.display())]
+    Requests {
         /// The file.
         path: PathBuf,
         /// What the system says.
@@ -160,6 +171,8 @@ fn runtime() -> io::Result<Runtime> {
 
 fn config(args: &SimArgs) -> Result<SimConfig, SimError> {
     let log = |path: &PathBuf| LogSink::file(path).map_err(|source| SimError::Log { path: path.clone(), source });
+    let requests =
+        |path: &PathBuf| RequestRecord::file(path).map_err(|source| SimError::Requests { path: path.clone(), source });
     Ok(SimConfig {
         schedule: Schedule {
             ttft: args.ttft_ms,
@@ -182,6 +195,7 @@ fn config(args: &SimArgs) -> Result<SimConfig, SimError> {
         log: args.log.as_ref().map(log).transpose()?,
         scripts: args.script.as_deref().map(Scripts::load).transpose()?.unwrap_or_default(),
         keep_requests: false,
+        requests: args.requests.as_ref().map(requests).transpose()?,
     })
 }
 
@@ -277,5 +291,8 @@ mod tests {
         assert!(cert.starts_with("the simulation cannot use no/cert.pem as its TLS certificate or key: "), "{cert}");
         let log = missing(&["--log", "no/such/folder/sim.log"]);
         assert!(log.starts_with("the simulation cannot write its log to no/such/folder/sim.log: "), "{log}");
+        let requests = missing(&["--requests", "no/such/folder/requests"]);
+        let expected = "the simulation cannot write requests to no/such/folder/requests: ";
+        assert!(requests.starts_with(expected), "{requests}");
     }
 }

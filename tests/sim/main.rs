@@ -14,6 +14,7 @@ use streamgauge::backend::sim::{
 #[path = "../support/client.rs"]
 mod client;
 mod ends;
+mod requests;
 mod script;
 
 use client::{Client, Ended, PATIENCE, chat};

@@ -54,6 +54,7 @@ mod pace;
 mod peer;
 mod play;
 mod reply;
+mod requests;
 mod schedule;
 mod script;
 mod state;
@@ -62,6 +63,7 @@ mod text;
 pub use http::Request;
 pub use log::{Entry, Kind, LogSink};
 pub use peer::Departure;
+pub use requests::RequestRecord;
 pub use schedule::{Schedule, UsagePolicy};
 pub use script::{End, Framing, Script, ScriptError, Scripts, Step};
 pub use state::{Counts, Departed, Received};
@@ -85,6 +87,8 @@ pub struct SimConfig {
     pub scripts: Scripts,
     /// Keep every request as it arrived, for [`SimHandle::received`].
     pub keep_requests: bool,
+    /// Where every request is written down before its reply begins. `None` for nowhere.
+    pub requests: Option<RequestRecord>,
 }
 
 impl Default for SimConfig {
@@ -96,6 +100,7 @@ impl Default for SimConfig {
             log: None,
             scripts: Scripts::default(),
             keep_requests: false,
+            requests: None,
         }
     }
 }

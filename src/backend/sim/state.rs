@@ -112,7 +112,11 @@ impl Place {
         self.state.finished.fetch_add(1, Ordering::Release);
     }
 
+    /// Keeps a request in memory and in the record, where the configuration wants it.
     pub(super) fn keep(&self, name: &Arc<str>, request: &Request) {
+        if let Some(record) = &self.state.config.requests {
+            record.write(name, request);
+        }
         if self.state.config.keep_requests {
             let received = Received { conn: self.conn, name: Arc::clone(name), request: request.clone() };
             lock(&self.state.received).push(received);
