@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::backend::sim::{LogSink, RequestRecord, Schedule, ScriptError, Scripts, Sim, SimConfig};
 
-/// Simulate an upstream: an OpenAI-compatible server that streams on an exact schedule.
+/// Simulate an upstream: a server for OpenAI's and Anthropic's APIs that streams on an exact schedule
 #[derive(Debug, Clone, Args)]
 pub struct SimArgs {
     /// Where to listen; port 0 picks a free one
@@ -46,13 +46,13 @@ pub struct SimArgs {
     #[arg(long, env = "STREAMGAUGE_SIM_EVENTS_PER_WRITE", default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub events_per_write: u32,
-    /// Begin with an event that only names the role
+    /// Begin with an event that only names the role, or begins the reply
     #[arg(long, env = "STREAMGAUGE_SIM_ROLE_FIRST")]
     pub role_first: bool,
     /// How many of the tokens, from the first on, are reasoning
     #[arg(long, env = "STREAMGAUGE_SIM_REASONING", default_value_t = 0, value_name = "N")]
     pub reasoning: u32,
-    /// A name for /v1/models to list; may be given many times. Chat requests may name any model
+    /// A name for /v1/models to list; may be given many times. Requests may name any model
     #[arg(
         long = "model",
         env = "STREAMGAUGE_SIM_MODEL",

@@ -13,6 +13,7 @@ use streamgauge::backend::sim::{
 
 #[path = "../support/client.rs"]
 mod client;
+mod dialects;
 mod ends;
 mod requests;
 mod script;

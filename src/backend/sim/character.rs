@@ -21,6 +21,19 @@ pub(super) struct Character {
     pub(super) finish: bool,
     pub(super) done: bool,
     pub(super) script: Option<String>,
+    pub(super) says: Says,
+    /// Whether reasoning is told as a summary, in dialects that have both.
+    pub(super) summary: bool,
+    /// Whether an error inside a stream is an event of its own, in dialects where it may also be the reply's state.
+    pub(super) error_event: bool,
+}
+
+/// What follows the reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    Text,
+    Tool,
+    Refusal,
 }
 
 /// How a stream ends after its last token when it does not end well.
@@ -46,6 +59,9 @@ impl Character {
             finish: true,
             done: true,
             script: None,
+            says: Says::Text,
+            summary: false,
+            error_event: false,
         }
     }
 
@@ -84,6 +100,10 @@ impl Character {
             "no_finish" => self.finish = !switch(value)?,
             "no_done" => self.done = !switch(value)?,
             "script" => self.script = Some(value.to_owned()),
+            "tool" => self.says = says(value, Says::Tool)?,
+            "refusal" => self.says = says(value, Says::Refusal)?,
+            "summary" => self.summary = switch(value)?,
+            "error_event" => self.error_event = switch(value)?,
             _ => return Err("no such key".into()),
         }
         Ok(())
@@ -119,6 +139,10 @@ fn switch(value: &str) -> Result<bool, String> {
         "0" | "false" => Ok(false),
         _ => Err(format!("`{value}` is neither 1 nor 0")),
     }
+}
+
+fn says(value: &str, what: Says) -> Result<Says, String> {
+    Ok(if switch(value)? { what } else { Says::Text })
 }
 
 fn usage(value: &str) -> Result<UsagePolicy, String> {

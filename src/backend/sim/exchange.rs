@@ -1,18 +1,16 @@
-//! One connection's requests, one after the other: which endpoint is meant, and the replies that are no streams.
+//! One connection's requests, one after the other: what becomes of the connection, whole replies, and the log.
 //!
-//! Invariant: whatever a client asks, it gets an answer in `OpenAI`'s shape; only the character it asked for breaks that.
+//! Invariant: every request is answered, and counted as finished once everything it logged is delivered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use super::character::Character;
-use super::chat::Asked;
+use super::dialect::{House, openai_error};
+use super::events::Mark;
 use super::http::{self, NoRequest, Request};
 use super::log::{Entry, Kind, Recorder};
 use super::peer::{Left, Peer, Sent};
-use super::reply;
 use super::state::Place;
 use crate::clock::monotonic_ns;
 
@@ -38,7 +36,7 @@ pub(super) async fn serve(mut peer: Peer, place: &Place) {
             Ok(request) => request,
             Err(NoRequest::Left(left)) => return place.departed(None, left),
             Err(NoRequest::Malformed(what)) => {
-                let body = reply::error_object(what, "invalid_request_error", None).to_string();
+                let body = openai_error(what, "invalid_request_error", None).to_string();
                 let length = body.len().to_string();
                 let headers = [("content-type", JSON), ("content-length", length.as_str()), ("connection", "close")];
                 let mut out = http::response_head(400, &headers);
@@ -73,7 +71,10 @@ pub(super) struct Exchange<'a> {
     pub(super) place: &'a Place,
     pub(super) request: &'a Request,
     pub(super) name: Arc<str>,
-    character: Result<Character, String>,
+    /// What the request's `x-sim` header makes of the configuration; or what is wrong with the header.
+    pub(super) character: Result<Character, String>,
+    /// Whose headers and errors the replies have.
+    pub(super) house: House,
     recorder: Recorder,
     events: u32,
 }
@@ -88,7 +89,8 @@ impl<'a> Exchange<'a> {
         let name: Arc<str> = character.request.clone().unwrap_or_else(|| format!("req-{number}")).into();
         place.keep(&name, request);
         let character = applied.map(|()| character);
-        Self { peer, place, request, name, character, recorder: place.recorder(), events: 0 }
+        let (house, recorder) = (House::OpenAi, place.recorder());
+        Self { peer, place, request, name, character, house, recorder, events: 0 }
     }
 
     async fn answer(&mut self) -> Result<Then, Left> {
@@ -101,100 +103,8 @@ impl<'a> Exchange<'a> {
         outcome
     }
 
-    async fn route(&mut self) -> Result<Then, Left> {
-        let request = self.request;
-        let path = request.target.split(['?', '#']).next().unwrap_or_default();
-        let mut segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-        let prefix = segments.iter().take_while(|segment| matches!(**segment, "api" | "v1")).count();
-        segments.drain(..prefix);
-        match (request.method.as_str(), segments.as_slice()) {
-            ("OPTIONS", _) => self.json(204, &[("allow", "GET, HEAD, POST, OPTIONS")], None).await,
-            ("GET" | "HEAD", [] | ["health" | "healthz"]) => self.json(200, &[], Some(&json!({"status": "ok"}))).await,
-            ("GET" | "HEAD", ["models"]) => {
-                let models: Vec<Value> = self.models().iter().map(|name| model(name)).collect();
-                self.json(200, &[], Some(&json!({"object": "list", "data": models}))).await
-            }
-            ("GET" | "HEAD", ["models", name @ ..]) => {
-                let name = name.join("/");
-                if self.models().contains(&name) {
-                    return self.json(200, &[], Some(&model(&name))).await;
-                }
-                self.refuse(404, &format!("the simulation has no model `{name}`"), Some("model_not_found")).await
-            }
-            ("POST", ["chat", "completions"]) => self.chat().await,
-            (method, ["chat", "completions"]) => {
-                self.refuse(405, &format!("chat completions take POST, not {method}"), None).await
-            }
-            (method, _) => self.refuse(404, &format!("the simulation does not serve {method} {path}"), None).await,
-        }
-    }
-
-    fn models(&self) -> &'a [String] {
-        &self.place.state.config.models
-    }
-
-    async fn chat(&mut self) -> Result<Then, Left> {
-        let place = self.place;
-        let scripts = &place.state.config.scripts;
-        let mut character = match self.character.clone() {
-            Ok(character) => character,
-            Err(problem) => return self.refuse(400, &problem, None).await,
-        };
-        let asked = Asked::read(&self.request.body);
-        let of_model = asked.as_ref().ok().and_then(|asked| asked.model.strip_prefix("script:"));
-        let script = match character.script.as_deref().or(of_model) {
-            Some(name) => match scripts.named.get(name) {
-                Some(script) => Some(script),
-                None => return self.refuse(400, &format!("the simulation knows no script `{name}`"), None).await,
-            },
-            None => scripts.default.as_ref(),
-        };
-        if let Some(script) = script {
-            return self.play_script(script).await;
-        }
-        let asked = match asked {
-            Ok(asked) => asked,
-            Err(problem) => return self.refuse(400, &problem, None).await,
-        };
-        character.schedule = character.schedule.for_prompt(asked.prompt_tokens);
-        if let Some(status) = character.status {
-            return self.refuse_on_schedule(&character, status).await;
-        }
-        if asked.stream {
-            return self.play_stream(&character, &asked).await;
-        }
-        let body = reply::whole(&self.name, &asked, &character.schedule, character.body_bytes);
-        let due = character.schedule.last_due(asked.tokens(&character.schedule));
-        self.body(200, &[], Some(&body), due).await
-    }
-
-    async fn refuse_on_schedule(&mut self, character: &Character, status: u16) -> Result<Then, Left> {
-        let (kind, code) = match status {
-            429 => ("rate_limit_error", Some("rate_limit_exceeded")),
-            400..=499 => ("invalid_request_error", None),
-            _ => ("server_error", None),
-        };
-        let message = format!("the simulation answers with {status}, as it was asked to");
-        let body = reply::error_object(&message, kind, code).to_string();
-        let extra: &[(&str, &str)] = match status {
-            300..=399 => &[("location", "/elsewhere")],
-            429 | 503 => &[("retry-after", "1")],
-            _ => &[],
-        };
-        self.body(status, extra, Some(body.as_bytes()), character.schedule.ttft).await
-    }
-
-    async fn refuse(&mut self, status: u16, message: &str, code: Option<&str>) -> Result<Then, Left> {
-        self.json(status, &[], Some(&reply::error_object(message, "invalid_request_error", code))).await
-    }
-
-    async fn json(&mut self, status: u16, extra: &[(&str, &str)], body: Option<&Value>) -> Result<Then, Left> {
-        let body = body.map(ToString::to_string);
-        self.body(status, extra, body.as_ref().map(String::as_bytes), Duration::ZERO).await
-    }
-
     /// Sends a whole reply in one write, `after` the request was read.
-    async fn body(
+    pub(super) async fn body(
         &mut self,
         status: u16,
         extra: &[(&str, &str)],
@@ -204,6 +114,7 @@ impl<'a> Exchange<'a> {
         let length = body.unwrap_or_default().len().to_string();
         let name = Arc::clone(&self.name);
         let mut headers = vec![("x-request-id", &*name)];
+        headers.extend(self.house.request_id().map(|header| (header, &*name)));
         if body.is_some() {
             headers.extend([("content-type", JSON), ("content-length", length.as_str())]);
         }
@@ -243,10 +154,11 @@ impl<'a> Exchange<'a> {
     }
 
     /// Logs the next event of the reply.
-    pub(super) fn record_event(&mut self, kind: Kind, choice: u32, tokens: u32, due: Instant, sent: Sent) {
+    pub(super) fn record_event(&mut self, mark: Mark, due: Instant, sent: Sent) {
         if self.logs() {
             let event = Some(self.events);
             self.events += 1;
+            let Mark { kind, choice, tokens } = mark;
             let entry = Entry { event, choice, tokens, ..self.entry(kind, due, sent) };
             self.recorder.record(entry);
         }
@@ -265,8 +177,4 @@ impl<'a> Exchange<'a> {
             done_ns: monotonic_ns(sent.done),
         }
     }
-}
-
-fn model(name: &str) -> Value {
-    json!({"id": name, "object": "model", "created": 0, "owned_by": "streamgauge"})
 }

@@ -43,9 +43,11 @@ pub enum Kind {
     Request,
     /// The reply's head.
     Head,
-    /// An event that names the role and carries no output.
+    /// An event that begins the reply or names its role, and carries no output.
     Role,
-    /// An event with answer tokens, perhaps reasoning before them.
+    /// An event that only opens or closes a part of the reply, or keeps the connection alive.
+    Part,
+    /// An event with answer tokens, perhaps reasoning before them; or with the name of a tool to call.
     Token,
     /// An event with reasoning tokens alone.
     Reasoning,
@@ -53,9 +55,9 @@ pub enum Kind {
     Finish,
     /// The event with the token counts.
     Usage,
-    /// `[DONE]`.
+    /// The event that ends a stream beyond its finish reason: `[DONE]`, `message_stop`.
     Done,
-    /// An error object inside the stream.
+    /// An error inside the stream.
     Error,
     /// A whole reply that is not a stream, head included.
     Body,

@@ -1,4 +1,5 @@
-//! The simulated upstream: an OpenAI-compatible server that emits on an exact schedule and logs when every event left.
+//! The simulated upstream: it speaks the dialects of model APIs, emits on an exact schedule and logs when every event
+//! left.
 //!
 //! It is the reference against which the instruments are checked, so it writes its sockets itself: an HTTP library
 //! would hide when bytes leave.
@@ -6,10 +7,19 @@
 //! | endpoint | answers |
 //! |---|---|
 //! | `POST /v1/chat/completions` | a stream or a whole reply, on schedule |
+//! | `POST /v1/completions` | the same, as text; for a list of prompts, `n` choices of each |
+//! | `POST /v1/responses` | the same, as items |
+//! | `POST /v1/messages` | the same, as Anthropic's blocks |
+//! | `POST /v1/messages/count_tokens` | how many tokens the prompt has, at `ttft` |
+//! | `POST /v1/embeddings` | a vector for each input, at `ttft` |
+//! | `POST /v1/rerank` | the documents by relevance, at `ttft` |
+//! | `GET`, `DELETE /v1/responses/ID`, `POST /v1/responses/ID/cancel` | that it is there, deleted, cancelled; nothing is kept |
 //! | `GET /v1/models`, `/v1/models/NAME` | the configured names |
 //! | `GET /`, `/health` | 200 |
 //!
-//! Any leading mix of `api` and `v1` segments is accepted, also none. `HEAD` is answered wherever `GET` is.
+//! Any leading mix of `api` and `v1` segments is accepted, also none, and any query. `HEAD` is answered wherever `GET`
+//! is. Other paths and methods get an error in the shape of the API that the path belongs to. A token of a prompt is a
+//! word of it.
 //!
 //! A request can ask for a character of its own with the header `x-sim: ttft_ms=120,itl_ms=15,end=rst`. Durations are
 //! in milliseconds and may have fractions; switches take 1 or 0; a key that is none of these is refused with 400:
@@ -19,15 +29,23 @@
 //! | `head_ms` `ttft_ms` `itl_ms` `tail_ms` `tokens` `tokens_per_event` `events_per_write` `role_first` `reasoning` | as in [`Schedule`] |
 //! | `prompt_ms` `stall_ms` `stall_every` | what a prompt's token adds to TTFT, and a stall to a gap, as in [`Schedule`] |
 //! | `hidden` | reasoning tokens that only `usage` shows |
+//! | `tool` | answer with the call of the request's first tool, else of `lookup`: its arguments are cut into the answer's tokens |
+//! | `refusal` | answer with a refusal |
+//! | `summary` | tell reasoning as a summary (responses) |
 //! | `usage` | `asked`, `always`, `each` or `never` |
 //! | `request` | the name under which the log knows this request |
 //! | `status` | answer at `ttft` with this status and an error object instead |
 //! | `end` | after the last token: `rst`, `fin` (inside the body), `truncate` (a clean end without finish reason and `[DONE]`) or `silence` |
-//! | `error_after` | an error object inside the stream after this many tokens, which ends it |
+//! | `error_after` | an error inside the stream after this many tokens, which ends it |
+//! | `error_event` | make that an `error` event instead of `response.failed` (responses) |
 //! | `body_bytes` | pad a reply that is not a stream to about this size |
 //! | `no_head` | send not even the head of a stream; use it with `end` |
-//! | `no_finish` `no_done` | leave out the finish reason, or `[DONE]` |
+//! | `no_finish` `no_done` | leave out the finish reason (responses: the last event), or `[DONE]` (messages: `message_stop`) |
 //! | `script` | play the [`Script`] of this name |
+//!
+//! In every dialect a stream's token events are due at the same instants. Events that open or close a part of the reply
+//! leave in the same write as the token event, or the end, that needs them; those that begin it leave with the first
+//! token event, or with `role_first` right after the head.
 //!
 //! Architecture invariant: deadlines are absolute. Event k is due at `arrival + ttft + k × itl` (and what the prompt and
 //! stalls add) whatever happened to the events before it, it is never sent earlier, and the log tells how much later.
@@ -45,16 +63,25 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+mod answer;
+mod asked;
 mod character;
 mod chat;
+mod completions;
+mod dialect;
+mod embeddings;
+mod events;
 mod exchange;
 mod http;
 mod log;
+mod messages;
 mod pace;
 mod peer;
 mod play;
 mod reply;
 mod requests;
+mod rerank;
+mod responses;
 mod schedule;
 mod script;
 mod state;
@@ -77,7 +104,7 @@ use state::State;
 pub struct SimConfig {
     /// When the events of a reply are due.
     pub schedule: Schedule,
-    /// The names `/v1/models` lists. Chat requests may name any model.
+    /// The names `/v1/models` lists. Requests may name any model.
     pub models: Vec<String>,
     /// Serve TLS with this. `None` for plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,

@@ -6,56 +6,57 @@
 
 use std::time::Instant;
 
-use super::character::{Character, EarlyEnd};
-use super::chat::Asked;
+use super::character::EarlyEnd;
+use super::dialect::Dialect;
+use super::events::{Events, LAST_CHUNK, Mark, write_chunk};
 use super::exchange::{Exchange, Then};
 use super::http;
 use super::log::Kind;
 use super::peer::Left;
-use super::reply::{EventWriter, LAST_CHUNK, write_chunk};
+use super::reply::Reply;
 use super::schedule::{Planned, body_of};
 use super::script::{End, Framing, Script};
 
 impl Exchange<'_> {
-    /// Streams a reply as its character wants it.
-    pub(super) async fn play_stream(&mut self, character: &Character, asked: &Asked) -> Result<Then, Left> {
-        let schedule = character.schedule;
+    /// Streams a reply in its dialect, as its character wants it.
+    pub(super) async fn play_stream(&mut self, dialect: Dialect, reply: Reply<'_>) -> Result<Then, Left> {
+        let (character, schedule) = (reply.character, *reply.schedule());
         let chunked = self.request.chunked_allowed;
         if character.head {
             self.send_head(self.due(schedule.head), chunked).await?;
         }
-        let whole = asked.tokens(&schedule);
+        let whole = reply.tokens();
         let tokens = character.error_after.map_or(whole, |most| most.min(whole));
-        let mut writer = EventWriter::new(&self.name, asked, schedule, chunked);
-        let mut batch = Batch::default();
-        for event in body_of(schedule, tokens, asked.choices) {
-            let full = match batch.events.first() {
+        let mut writer = dialect.writer(reply);
+        let mut batch = Batch::new(chunked);
+        for planned in body_of(schedule, tokens, reply.asked.choices) {
+            let full = match &batch.first {
                 Some(first) => {
-                    !first.mixes_with(&event)
-                        || (first.kind != Kind::Role && batch.events.len() >= schedule.events_per_write as usize)
+                    !first.mixes_with(&planned)
+                        || (first.kind != Kind::Role && batch.planned >= schedule.events_per_write)
                 }
                 None => false,
             };
             if full {
                 self.send_batch(&mut batch).await?;
             }
-            writer.write(&event, &mut batch.bytes);
-            batch.events.push(event);
+            writer.write(&planned, &mut batch.events);
+            batch.count(planned);
         }
         self.send_batch(&mut batch).await?;
 
         let due = schedule.last_due(tokens).saturating_add(schedule.tail);
-        for (kind, choice) in endings(character, asked) {
-            let event = Planned { kind, choice, tokens: tokens..tokens, due };
-            writer.write(&event, &mut batch.bytes);
-            batch.events.push(event);
+        for (kind, choice) in endings(&reply) {
+            let planned = Planned { kind, choice, tokens: tokens..tokens, due };
+            writer.write(&planned, &mut batch.events);
+            batch.count(planned);
         }
         let then = match character.end {
             Some(EarlyEnd::Reset) => Then::Reset,
             Some(EarlyEnd::Fin) => Then::Cut,
             Some(EarlyEnd::Silence) => Then::Silence,
             None | Some(EarlyEnd::Truncate) if chunked => {
-                batch.bytes.extend_from_slice(LAST_CHUNK);
+                batch.events.bytes.extend_from_slice(LAST_CHUNK);
                 Then::Next
             }
             None | Some(EarlyEnd::Truncate) => Then::Close,
@@ -89,7 +90,7 @@ impl Exchange<'_> {
                     self.peer.until(due).await?;
                     if !framed.is_empty() {
                         let sent = self.peer.send(&framed).await?;
-                        self.record_event(Kind::Raw, 0, 0, due, sent);
+                        self.record_event(Mark { kind: Kind::Raw, choice: 0, tokens: 0 }, due, sent);
                     }
                 }
             }
@@ -132,6 +133,7 @@ impl Exchange<'_> {
     async fn send_head(&mut self, due: Instant, chunked: bool) -> Result<(), Left> {
         let name = self.name.clone();
         let mut headers = vec![("content-type", EVENT_STREAM), ("cache-control", "no-cache"), ("x-request-id", &*name)];
+        headers.extend(self.house.request_id().map(|header| (header, &*name)));
         if chunked {
             headers.push(("transfer-encoding", "chunked"));
         }
@@ -150,47 +152,66 @@ impl Exchange<'_> {
 
     /// Sends what is in `batch` when its first event is due, and empties it.
     async fn send_batch(&mut self, batch: &mut Batch) -> Result<(), Left> {
-        if let Some(first) = batch.events.first() {
-            self.peer.until(self.due(first.due)).await?;
+        let due = batch.first.as_ref().map(|first| first.due);
+        if let Some(due) = due {
+            self.peer.until(self.due(due)).await?;
         }
-        if !batch.bytes.is_empty() {
-            let sent = self.peer.send(&batch.bytes).await?;
+        if !batch.events.bytes.is_empty() {
+            let sent = self.peer.send(&batch.events.bytes).await?;
             if self.logs() {
-                let due = self.due(batch.events.first().map_or_else(Default::default, |first| first.due));
-                for event in &batch.events {
-                    let tokens = event.tokens.end - event.tokens.start;
-                    self.record_event(event.kind, event.choice, tokens, due, sent);
+                let due = self.due(due.unwrap_or_default());
+                for mark in &batch.events.marks {
+                    self.record_event(*mark, due, sent);
                 }
             }
         }
-        batch.events.clear();
-        batch.bytes.clear();
+        batch.clear();
         Ok(())
     }
 }
 
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Events of one write.
-#[derive(Default)]
+/// What one write is to carry.
 struct Batch {
-    events: Vec<Planned>,
-    bytes: Vec<u8>,
+    events: Events,
+    /// The first of what was planned for it, by whose deadline it leaves.
+    first: Option<Planned>,
+    /// How much was planned for it; events there may be more or fewer.
+    planned: u32,
 }
 
-/// The events after the last token, by kind and choice.
-fn endings(character: &Character, asked: &Asked) -> Vec<(Kind, u32)> {
+impl Batch {
+    fn new(chunked: bool) -> Self {
+        Self { events: Events::new(chunked), first: None, planned: 0 }
+    }
+
+    fn count(&mut self, planned: Planned) {
+        self.first.get_or_insert(planned);
+        self.planned += 1;
+    }
+
+    fn clear(&mut self) {
+        self.events.clear();
+        self.first = None;
+        self.planned = 0;
+    }
+}
+
+/// What is planned after the last token, by kind and choice.
+pub(super) fn endings(reply: &Reply<'_>) -> Vec<(Kind, u32)> {
+    let character = reply.character;
     if character.error_after.is_some() {
         return vec![(Kind::Error, 0)];
     }
     if character.end.is_some() {
         return Vec::new();
     }
-    let mut endings = Vec::new();
+    let mut endings = vec![(Kind::Part, 0)];
     if character.finish {
-        endings.extend((0..asked.choices).map(|choice| (Kind::Finish, choice)));
+        endings.extend((0..reply.asked.choices).map(|choice| (Kind::Finish, choice)));
     }
-    if asked.wants_usage(&character.schedule) {
+    if reply.asked.wants_usage(&character.schedule) {
         endings.push((Kind::Usage, 0));
     }
     if character.done {

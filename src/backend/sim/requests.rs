@@ -66,9 +66,10 @@ impl RequestRecord {
 fn line(name: &str, request: &Request) -> String {
     let headers = request.headers.iter().map(|(name, value)| {
         let secret = SECRET.iter().any(|known| name.eq_ignore_ascii_case(known));
-        let value = match secret {
-            true => format!("(redacted, {} bytes)", value.len()),
-            false => String::from_utf8_lossy(value).into_owned(),
+        let value = if secret {
+            format!("(redacted, {} bytes)", value.len())
+        } else {
+            String::from_utf8_lossy(value).into_owned()
         };
         (name.as_str(), value)
     });

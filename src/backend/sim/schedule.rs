@@ -30,7 +30,7 @@ pub struct Schedule {
     pub tokens_per_event: u32,
     /// Token events in each write, at least 1; they are due together, with the first of them.
     pub events_per_write: u32,
-    /// An event that only names the role, due right after the head.
+    /// An event that only names the role, or begins the reply in dialects that have such, due right after the head.
     pub role_first: bool,
     /// How many of the tokens, from the first on, are reasoning.
     pub reasoning: u32,
@@ -43,11 +43,11 @@ pub struct Schedule {
 /// When a stream reports its token counts. A reply that is not a stream always does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsagePolicy {
-    /// When the request's `stream_options.include_usage` asks for it.
+    /// When the request's `stream_options.include_usage` asks for it; in dialects that count unasked, always.
     Asked,
     /// Always, at the end.
     Always,
-    /// In every event with choices, counting up, and at the end.
+    /// In every event with choices, counting up, and at the end; in dialects without choices, at the end.
     EveryEvent,
     /// Never, not even when asked.
     Never,

@@ -33,7 +33,7 @@
 //!
 //! One file can hold many scripts, as tables `[script.NAME]` with steps `[[script.NAME.step]]`; a folder of files is as
 //! many scripts, each named by its file. A request plays one with `x-sim: script=NAME` or the model `script:NAME`;
-//! a file with one script alone is what every chat request gets.
+//! a file with one script alone is what every request for a reply gets, whatever its dialect.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ pub enum End {
 /// The scripts a simulation knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scripts {
-    /// What every chat request gets that names no other. `None` for the schedule.
+    /// What every request for a reply gets that names no other. `None` for the schedule.
     pub default: Option<Script>,
     /// Scripts that a request can ask for by name.
     pub named: BTreeMap<String, Script>,

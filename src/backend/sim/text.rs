@@ -17,16 +17,51 @@ pub fn text_of(choice: u32, tokens: Range<u32>) -> String {
 
 /// Appends the given tokens as the inside of a JSON string, without its quotes.
 pub(super) fn write_escaped(choice: u32, tokens: Range<u32>, out: &mut Vec<u8>) {
-    static ESCAPED: OnceLock<Vec<String>> = OnceLock::new();
-    let escaped = ESCAPED.get_or_init(|| {
-        let quoted = VOCABULARY.iter().map(|word| serde_json::Value::from(*word).to_string());
-        quoted.map(|word| word[1..word.len() - 1].to_owned()).collect()
-    });
+    write_words(&escaped().once, choice, tokens, out);
+}
+
+/// Appends a piece of a tool's arguments, `{"text":"…"}` with the text of the tokens `all`, as the inside of a JSON
+/// string: the piece that the given tokens are of it. All pieces together are JSON.
+pub(super) fn write_arguments(choice: u32, tokens: Range<u32>, all: &Range<u32>, out: &mut Vec<u8>) {
+    if tokens.is_empty() {
+        return;
+    }
+    if tokens.start == all.start {
+        out.extend_from_slice(br#"{\"text\":\""#);
+    }
+    let end = tokens.end;
+    write_words(&escaped().twice, choice, tokens, out);
+    if end == all.end {
+        out.extend_from_slice(br#"\"}"#);
+    }
+}
+
+/// The vocabulary as it stands inside a JSON string, and inside one that is inside another.
+struct Escaped {
+    once: Vec<String>,
+    twice: Vec<String>,
+}
+
+fn escaped() -> &'static Escaped {
+    static ESCAPED: OnceLock<Escaped> = OnceLock::new();
+    ESCAPED.get_or_init(|| {
+        let once: Vec<String> = VOCABULARY.iter().map(|word| escape(word)).collect();
+        let twice = once.iter().map(|word| escape(word)).collect();
+        Escaped { once, twice }
+    })
+}
+
+fn escape(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+fn write_words(words: &[String], choice: u32, tokens: Range<u32>, out: &mut Vec<u8>) {
     for index in tokens {
         if index > 0 {
             out.push(b' ');
         }
-        out.extend_from_slice(escaped[word(choice, index)].as_bytes());
+        out.extend_from_slice(words[word(choice, index)].as_bytes());
     }
 }
 
