@@ -86,6 +86,18 @@ pub struct Target<'a> {
     pub api: bool,
 }
 
+impl Target<'_> {
+    /// Whether it asks for Anthropic's messages, or for what lies below them: `/v1/messages/count_tokens`.
+    pub fn is_messages(&self) -> bool {
+        self.operation == Operation::Messages || self.is_below("messages")
+    }
+
+    /// Whether `segment` is the first of what follows `api` and `v1`.
+    pub(crate) fn is_below(&self, segment: &str) -> bool {
+        self.rest.trim_start_matches('/').split('/').next() == Some(segment)
+    }
+}
+
 /// Understands a request's path, given without its query.
 ///
 /// Any leading mix of `api` and `v1` segments is skipped, then the segments left are compared with each operation's,

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use streamgauge::config::{BackendKind, ClientLimits, Config, Destination, Device, LogFormat, Mirror, Secret};
+use streamgauge::config::{
+    BackendKind, ClientLimits, Config, Destination, Device, LogFormat, MessagesAuth, Mirror, Secret,
+};
 
 /// The environment of every test here; the real one is never read.
 fn env(name: &str) -> Option<String> {
@@ -104,6 +106,7 @@ fn values_arrive_as_written() {
     let config = valid("key-file.toml");
     let BackendKind::OpenAi(api) = &config.backends[0].kind else { panic!("not an API") };
     assert_eq!(api.api_key.as_ref().map(Secret::expose), Some("sk-test-not-a-key"));
+    assert_eq!(api.messages_auth, MessagesAuth::XApiKey);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 

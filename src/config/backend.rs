@@ -35,6 +35,8 @@ pub struct OpenAi {
     pub api_key: Option<Secret>,
     /// Where the key is looked for, a variable that is not set included. `None` where no key is configured.
     pub key_source: Option<KeySource>,
+    /// How that key is sent where Anthropic's messages are spoken.
+    pub messages_auth: MessagesAuth,
     /// Asks for usage where a streaming client did not, and strips it again.
     pub include_usage: bool,
     /// The longest silence of an upstream within a reply, any byte ending it.
@@ -65,6 +67,7 @@ impl OpenAi {
             proxy: None,
             api_key: None,
             key_source: None,
+            messages_auth: MessagesAuth::Both,
             include_usage: false,
             idle_timeout: Duration::from_mins(5),
             event_timeout: None,
@@ -75,6 +78,32 @@ impl OpenAi {
             measure_non_stream: false,
             tokenizer: None,
             max_models: 64,
+        }
+    }
+}
+
+/// The headers that carry a backend's key where Anthropic's messages are spoken. All else gets it as `authorization: Bearer`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MessagesAuth {
+    /// Both of the others: relays look for either.
+    #[default]
+    Both,
+    /// `authorization: Bearer KEY`
+    Bearer,
+    /// `x-api-key: KEY`
+    XApiKey,
+}
+
+impl MessagesAuth {
+    /// Every way, by the word the configuration has for it.
+    pub const WORDS: [(&str, Self); 3] = [("both", Self::Both), ("bearer", Self::Bearer), ("x-api-key", Self::XApiKey)];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Bearer => "bearer",
+            Self::XApiKey => "x-api-key",
         }
     }
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use backend::{Backend, BackendKind, Device, Dtype, Llama, LoadWeights, OpenAi, Quantize};
+pub use backend::{Backend, BackendKind, Device, Dtype, Llama, LoadWeights, MessagesAuth, OpenAi, Quantize};
 pub use base_url::{BadUrl, BaseUrl};
 pub use client_side::{ClientLimits, TlsFiles};
 pub use error::ConfigError;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use super::read::Env;
 use super::section::Node;
 use super::{
-    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, KeySource, Llama, LoadWeights, MIRROR_SUFFIX, OpenAi,
-    Proxy, Quantize, Secret,
+    Backend, BackendKind, BaseUrl, ConfigError, Device, Dtype, KeySource, Llama, LoadWeights, MIRROR_SUFFIX,
+    MessagesAuth, OpenAi, Proxy, Quantize, Secret,
 };
 
 pub(super) const OPENAI_KEYS: &[&str] = &[
     "kind",
     "base_url",
     "api_key",
+    "messages_auth",
     "include_usage",
     "idle_timeout_ms",
     "event_timeout_ms",
@@ -106,6 +107,12 @@ fn open_ai(node: &Node<'_>, env: Env<'_>, warnings: &mut Vec<String>) -> Result<
     if let Some(node) = node.get("api_key") {
         let (key, source) = api_key(&node, env, warnings)?;
         (api.api_key, api.key_source) = (key, Some(source));
+    }
+    if let Some(node) = node.get("messages_auth") {
+        if api.key_source.is_none() {
+            return Err(node.error("says how a key is sent, and none is configured; add api_key, or remove it"));
+        }
+        api.messages_auth = node.word(&MessagesAuth::WORDS)?;
     }
     if let Some(node) = node.get("idle_timeout_ms") {
         api.idle_timeout = node.millis(1)?;

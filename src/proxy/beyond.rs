@@ -78,7 +78,7 @@ impl Proxy {
         // Without room for the whole it is asked for as such.
         let ask = ask.filter(|_| !stream || share.is_some());
         let gatherable = share.map(|share| Gatherable { model: model.into(), share });
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
             let body = Either::Left(Full::new(wanted.spliced(alias, &[])));
             let reply = self.send(index, backend, target, head, body, observation).await?;

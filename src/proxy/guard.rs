@@ -3,7 +3,7 @@
 //! A page in a browser on the same machine can send requests to a loopback port, and a name that rebinds to loopback
 //! makes them look local. Where a key is added to requests, they must show that they do not come from such a page.
 
-use http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use http::uri::Authority;
 use hyper::{Method, Uri, http};
 
@@ -46,10 +46,16 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
         let problem = "it climbs with \"..\" out of the base URL, and this backend's key is configured here";
         return Err(Refusal::Path { problem: problem.to_owned() });
     }
-    if method == Method::POST && !is_json(headers) {
+    if method == Method::POST && !is_json(headers) && !is_empty(headers) {
         return Err(Refusal::NotJson);
     }
     Ok(())
+}
+
+/// Whether a request has no body and no type: how clients cancel a response. No form of a web page's comes so, and what
+/// its scripts send carries an origin.
+fn is_empty(headers: &HeaderMap) -> bool {
+    !headers.contains_key(CONTENT_TYPE) && headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -116,5 +122,12 @@ mod tests {
             assert!(matches!(refused, Err(Refusal::NotJson)), "{kind}");
         }
         assert!(matches!(judged(&Method::POST, &[("host", "localhost")]), Err(Refusal::NotJson)));
+        let empty = ("content-length", "0");
+        assert!(judged(&Method::POST, &[("host", "localhost"), empty]).is_ok());
+        for more in
+            [("content-type", "text/plain"), ("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")]
+        {
+            assert!(judged(&Method::POST, &[("host", "localhost"), empty, more]).is_err(), "{more:?}");
+        }
     }
 }

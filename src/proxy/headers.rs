@@ -9,6 +9,10 @@ use http::header::{
 };
 use hyper::http;
 
+use super::credentials::{Credentials, X_API_KEY};
+use super::shape::VERSION;
+use crate::route::Target;
+
 /// Names the experiment a request belongs to; ours, not forwarded.
 pub(super) const TAG: HeaderName = HeaderName::from_static("x-streamgauge-tag");
 /// Names the backend a request is to go to, where clients may; ours, not forwarded.
@@ -19,8 +23,7 @@ pub(super) const MIRRORED: HeaderName = HeaderName::from_static("x-streamgauge-m
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-tt-sign");
 
 /// Where clients put API keys.
-const CREDENTIALS: [HeaderName; 3] =
-    [AUTHORIZATION, HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
+const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, X_API_KEY, HeaderName::from_static("api-key")];
 
 /// Meaningful to one connection only, whether `Connection` names them or not.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -34,9 +37,11 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 
 /// What describes a request, and not its sender. The last is for our own simulation.
-const DESCRIBING: [HeaderName; 6] = [
+const DESCRIBING: [HeaderName; 8] = [
     HeaderName::from_static("accept"),
     HeaderName::from_static("accept-language"),
+    HeaderName::from_static("anthropic-beta"),
+    HeaderName::from_static(VERSION),
     HeaderName::from_static("content-type"),
     HeaderName::from_static("user-agent"),
     // Where it has been: without it a loop would not be known for one.
@@ -44,10 +49,10 @@ const DESCRIBING: [HeaderName; 6] = [
     HeaderName::from_static("x-sim"),
 ];
 
-/// Turns a client's headers into those for the upstream. `key` replaces the client's credentials.
+/// Turns a client's headers into those for what it asks of the upstream. `key` replaces the client's credentials.
 ///
 /// `Host` is left to the connection, `Content-Length` to the body when it is known whole.
-pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&HeaderValue>, body_known: bool) {
+pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&Credentials>, target: &Target<'_>, body_known: bool) {
     strip_hop_by_hop(headers);
     // We have answered it already, or will when the body is read.
     headers.remove(EXPECT);
@@ -60,7 +65,7 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, key: Option<&HeaderValue>, bo
     }
     if let Some(key) = key {
         strip_credentials(headers);
-        headers.insert(AUTHORIZATION, key.clone());
+        key.add_to(headers, target);
     }
 }
 
@@ -127,6 +132,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{MessagesAuth, Secret};
+    use crate::route::classify;
 
     fn map(headers: &[(&'static str, &'static str)]) -> HeaderMap {
         headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
@@ -181,12 +188,13 @@ mod tests {
     fn a_key_replaces_every_credential_of_the_client() {
         let sent = [("authorization", "Bearer client"), ("x-api-key", "client"), ("api-key", "client"), ("host", "a")];
         let mut headers = map(&sent);
-        to_upstream(&mut headers, Some(&HeaderValue::from_static("Bearer ours")), true);
+        let ours = Credentials::new(&Secret::new("ours").unwrap(), MessagesAuth::Both);
+        to_upstream(&mut headers, Some(&ours), &classify("/v1/chat/completions"), true);
         assert_eq!(names(&headers), ["authorization"]);
         assert_eq!(headers["authorization"], "Bearer ours");
 
         let mut headers = map(&sent);
-        to_upstream(&mut headers, None, true);
+        to_upstream(&mut headers, None, &classify("/v1/messages"), true);
         assert_eq!(names(&headers), ["api-key", "authorization", "x-api-key"]);
         assert_eq!(headers["authorization"], "Bearer client");
     }
@@ -195,11 +203,11 @@ mod tests {
     fn our_own_headers_and_expectations_stay_here() {
         let ours = [("x-streamgauge-tag", "t"), ("x-streamgauge-backend", "b")];
         let mut headers = map(&ours);
-        to_upstream(&mut headers, None, false);
+        to_upstream(&mut headers, None, &classify("/"), false);
         assert!(headers.is_empty());
 
         let mut headers = map(&[("expect", "100-continue"), ("te", "trailers")]);
-        to_upstream(&mut headers, None, false);
+        to_upstream(&mut headers, None, &classify("/"), false);
         assert!(headers.is_empty());
     }
 
@@ -220,11 +228,21 @@ mod tests {
             ("content-type", "application/json"),
             ("accept", "text/event-stream"),
             ("via", "1.1 another"),
+            ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "tools"),
             ("host", "a"),
         ];
         assert_eq!(
             names(&for_mirror(&map(&sent))),
-            ["accept", "content-type", "via", "x-streamgauge-mirrored", "x-streamgauge-tag"]
+            [
+                "accept",
+                "anthropic-beta",
+                "anthropic-version",
+                "content-type",
+                "via",
+                "x-streamgauge-mirrored",
+                "x-streamgauge-tag"
+            ]
         );
     }
 }

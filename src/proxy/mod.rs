@@ -15,6 +15,7 @@ use hyper::{Method, Request, Response, Version, http};
 mod asking;
 mod beyond;
 mod cors;
+mod credentials;
 mod failure;
 mod guard;
 mod headers;
@@ -32,6 +33,7 @@ mod splice;
 mod tokens;
 mod whole;
 
+pub use credentials::Credentials;
 pub use mirror::Mirroring;
 pub use reply::BackendBody;
 pub use site::{BackendError, Site};
@@ -142,6 +144,7 @@ impl Proxy {
         if head.version == Version::HTTP_2 {
             headers::join_cookies(&mut head.headers);
         }
+        let shape = Shape::of(&target, &head.headers);
         let body = Upload::new(&head.headers, body);
         let request = Request::from_parts(head, body);
         let most = self.site.server.limits.max_in_flight;
@@ -179,7 +182,7 @@ impl Proxy {
                 })
             }
             Err(refusal) => {
-                let response = refusal.response(Shape::of(&target));
+                let response = refusal.response(shape);
                 observation.end_with(refusal.outcome(), response.status().as_u16());
                 response.map(Either::Left)
             }
@@ -202,7 +205,7 @@ impl Proxy {
         if announced_length(&head.headers).is_some_and(|length| length > limit as u64) {
             return Err(Refusal::TooLarge { limit });
         }
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), false);
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, false);
         let body = if body.is_end_stream() { Either::Left(Full::default()) } else { Either::Right(body) };
         let reply = self.send(index, backend, target, head, body, observation).await?;
         Ok(pass_on(reply, http10, None, None, observation))

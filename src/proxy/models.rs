@@ -95,7 +95,7 @@ impl Proxy {
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let backend = self.enter(index, &head, observation)?;
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let http10 = head.version == http::Version::HTTP_10;
         let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
         Ok(pass_on(reply, http10, None, None, observation))
@@ -125,7 +125,7 @@ impl Proxy {
         mut head: http::request::Parts,
     ) -> Result<Vec<Value>, Refusal> {
         self.guard(backend, &head)?;
-        headers::to_upstream(&mut head.headers, backend.key.as_ref(), true);
+        headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         head.headers.remove(ACCEPT_ENCODING);
         if backend.key.is_none() && self.site.router.default_backend() != Some(index) {
             // The client's key is meant for where its requests go by default, not for everyone.

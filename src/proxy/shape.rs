@@ -1,10 +1,14 @@
 //! The shape in which a client's dialect writes errors.
 
 use hyper::StatusCode;
+use hyper::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::route::{Operation, Target};
+use crate::route::Target;
 use crate::wire::Dialect;
+
+/// The header by which clients of Anthropic's API say which version of it they speak.
+pub(super) const VERSION: &str = "anthropic-version";
 
 /// Whose errors a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +20,11 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The shape for what a path asks for: Anthropic's for messages and what lies below them, OpenAI's for all else.
-    pub(super) fn of(target: &Target<'_>) -> Self {
-        let below = target.rest.trim_start_matches('/').split('/').next() == Some("messages");
-        if target.operation == Operation::Messages || below { Self::Anthropic } else { Self::OpenAi }
+    /// The shape for what a request asks for: Anthropic's for messages and what lies below them, and for models where its
+    /// headers name a version of Anthropic's API; OpenAI's for all else.
+    pub(super) fn of(target: &Target<'_>, headers: &HeaderMap) -> Self {
+        let models = || target.is_below("models") && headers.contains_key(VERSION);
+        if target.is_messages() || models() { Self::Anthropic } else { Self::OpenAi }
     }
 
     /// The shape of a dialect's errors.
@@ -59,11 +64,19 @@ mod tests {
 
     #[test]
     fn a_paths_own_dialect_says_how_errors_look() {
+        let plain = HeaderMap::new();
+        let versioned = HeaderMap::from_iter([(VERSION.parse().unwrap(), "2023-06-01".parse().unwrap())]);
         for path in ["/v1/messages", "/api/messages", "/v1/messages/count_tokens", "/messages/batches/1"] {
-            assert_eq!(Shape::of(&classify(path)), Shape::Anthropic, "{path}");
+            assert_eq!(Shape::of(&classify(path), &plain), Shape::Anthropic, "{path}");
         }
         for path in ["/v1/chat/completions", "/v1/responses", "/", "*", "/v1/message", "/v2/messages"] {
-            assert_eq!(Shape::of(&classify(path)), Shape::OpenAi, "{path}");
+            for headers in [&plain, &versioned] {
+                assert_eq!(Shape::of(&classify(path), headers), Shape::OpenAi, "{path}");
+            }
+        }
+        for path in ["/v1/models", "/v1/models/claude"] {
+            assert_eq!(Shape::of(&classify(path), &plain), Shape::OpenAi, "{path}");
+            assert_eq!(Shape::of(&classify(path), &versioned), Shape::Anthropic, "{path}");
         }
     }
 

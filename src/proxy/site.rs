@@ -10,6 +10,7 @@ use hyper::http::header::HeaderValue;
 
 use super::Proxy;
 use super::asking::Asking;
+use super::credentials::Credentials;
 use super::mirror::{self, Mirrors};
 use super::room::Room;
 use super::tokens::{TokenizerError, Tokens};
@@ -26,8 +27,8 @@ pub(super) struct Backend {
     pub(super) base_url: Option<BaseUrl>,
     /// The name of a model in this process: that of its directory or file. `None` for an upstream.
     pub(super) local_model: Option<String>,
-    /// `Bearer …`, replacing the client's credentials. `None` lets those pass.
-    pub(super) key: Option<HeaderValue>,
+    /// Replaces the client's credentials. `None` lets those pass.
+    pub(super) key: Option<Credentials>,
     /// The longest time between two events of a stream.
     pub(super) event_timeout: Option<Duration>,
     /// The longest time for a reply's head.
@@ -102,7 +103,7 @@ impl Site {
                 BackendKind::OpenAi(openai) => {
                     let upstream =
                         Upstream::new(openai).map_err(|error| BackendError::Upstream { name: name.clone(), error })?;
-                    let key = openai.api_key.as_ref().map(|key| bearer(key.expose()));
+                    let key = Credentials::of(openai);
                     let base_url = Some(openai.base_url.clone());
                     let &OpenAi { event_timeout, head_timeout, max_models, .. } = openai;
                     let (name, asking) = (name.clone(), Asking::new(openai));
@@ -222,11 +223,4 @@ fn via() -> HeaderValue {
     let name = RandomState::new().hash_one(std::process::id());
     HeaderValue::from_str(&format!("1.1 streamgauge-{name:016x}"))
         .unwrap_or_else(|_| unreachable!("hexadecimal digits are header-safe"))
-}
-
-fn bearer(key: &str) -> HeaderValue {
-    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-        .unwrap_or_else(|_| unreachable!("the configuration refuses keys that are not header-safe"));
-    value.set_sensitive(true);
-    value
 }

@@ -5,10 +5,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agents;
 mod corners;
+mod credentials;
 mod http2;
 mod limits;
 mod secure;
+mod shapes;
 mod tls;
 mod unix;
 mod unread;
@@ -41,4 +44,20 @@ fn empty_scrape(proxy: &Proxy) -> Scrape {
         let scrape = proxy.idle_scrape();
         (scrape.sum("connections", &[]) == 0.0).then_some(scrape)
     })
+}
+
+/// A POST of JSON.
+fn post(path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let length = body.len().to_string();
+    let json = [("content-type", "application/json"), ("content-length", &*length)];
+    request("POST", path, &[headers, &json].concat()) + body
+}
+
+/// A request's head.
+fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n");
+    for (name, value) in headers {
+        head.extend([name, ": ", value, "\r\n"]);
+    }
+    head + "\r\n"
 }

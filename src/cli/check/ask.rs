@@ -4,9 +4,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
-};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::{Method, Request, StatusCode, http};
 use serde_json::Value;
@@ -14,6 +12,7 @@ use serde_json::Value;
 use crate::backend::upstream::{Broken, Cause, Reply, SetupError, Upstream};
 use crate::clock::{ReadStamp, Stamped as _};
 use crate::config::{BaseUrl, OpenAi};
+use crate::proxy::Credentials;
 use crate::route::{classify, upstream_path};
 use crate::wire::encoding::{Codings, Decoder};
 
@@ -29,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(super) struct Asking<'a> {
     upstream: Upstream,
     base: &'a BaseUrl,
-    bearer: Option<HeaderValue>,
+    credentials: Option<Credentials>,
 }
 
 /// A reply, as far as it came.
@@ -69,13 +68,8 @@ pub(super) struct Piece {
 
 impl<'a> Asking<'a> {
     pub(super) fn new(config: &'a OpenAi) -> Result<Self, SetupError> {
-        let bearer = config.api_key.as_ref().map(|key| {
-            let mut bearer = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                .unwrap_or_else(|_| unreachable!("the configuration refuses keys that are not header-safe"));
-            bearer.set_sensitive(true);
-            bearer
-        });
-        Ok(Self { upstream: Upstream::new(config)?, base: &config.base_url, bearer })
+        let credentials = Credentials::of(config);
+        Ok(Self { upstream: Upstream::new(config)?, base: &config.base_url, credentials })
     }
 
     /// The URL that `path`, an operation's own below `/v1`, has upstream.
@@ -95,7 +89,8 @@ impl<'a> Asking<'a> {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Heard, Cause> {
-        let uri = upstream_path(self.base, &classify(path), None);
+        let target = classify(path);
+        let uri = upstream_path(self.base, &target, None);
         let mut request = Request::new(Either::Left(Full::new(body)));
         *request.uri_mut() = uri.parse().unwrap_or_else(|_| unreachable!("the configuration checked the path"));
         let headers = request.headers_mut();
@@ -104,8 +99,8 @@ impl<'a> Asking<'a> {
         if method == Method::POST {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(bearer) = &self.bearer {
-            headers.insert(AUTHORIZATION, bearer.clone());
+        if let Some(credentials) = &self.credentials {
+            credentials.add_to(headers, &target);
         }
         *request.method_mut() = method;
         let reply = self.upstream.send(request).await.map_err(|failure| failure.cause)?;
