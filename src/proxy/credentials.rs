@@ -28,7 +28,7 @@ impl Credentials {
     }
 
     /// A key, and how it is sent where Anthropic's messages are spoken.
-    pub(crate) fn new(key: &Secret, messages: MessagesAuth) -> Self {
+    pub fn new(key: &Secret, messages: MessagesAuth) -> Self {
         Self { bearer: sensitive(&format!("Bearer {}", key.expose())), bare: sensitive(key.expose()), messages }
     }
 

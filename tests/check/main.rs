@@ -4,6 +4,7 @@
 mod support;
 
 mod config;
+mod dialects;
 mod key;
 mod model;
 mod path;
@@ -30,7 +31,21 @@ use support::upstream::{Request, Upstream};
 const KEY: &str = "sk-test-0123456789abcdefWXYZ";
 
 /// Every step of an upstream's walk.
-const STEPS: [&str; 10] = ["config", "key", "proxy", "dns", "tcp", "tls", "models", "chat", "stream", "stream_options"];
+const STEPS: [&str; 13] = [
+    "config",
+    "key",
+    "proxy",
+    "dns",
+    "tcp",
+    "tls",
+    "models",
+    "chat",
+    "stream",
+    "stream_options",
+    "completions",
+    "responses",
+    "messages",
+];
 
 /// A finished `streamgauge check --format json`.
 struct Checked {
@@ -134,10 +149,21 @@ enum Asked {
     Chat,
     Stream,
     StreamWithUsage,
+    Completions,
+    Responses,
+    Messages,
 }
 
 impl Asked {
     fn of(request: &Request) -> Self {
+        let path = request.head.split(' ').nth(1).unwrap_or("");
+        for (end, asked) in
+            [("v1/completions", Self::Completions), ("/responses", Self::Responses), ("/messages", Self::Messages)]
+        {
+            if path.ends_with(end) {
+                return asked;
+            }
+        }
         let Ok(body) = serde_json::from_slice::<Value>(&request.body) else { return Self::Models };
         match (body["stream"] == true, body["stream_options"]["include_usage"] == true) {
             (false, _) => Self::Chat,
@@ -202,7 +228,10 @@ fn upstream_but(wrong: Asked, reply: String) -> Playing {
     upstream(move |asked, _| (asked == wrong).then(|| reply.clone()))
 }
 
-/// What a good upstream answers.
+/// What an API says of a path it does not have.
+const NOT_HERE: &str = r#"{"error":{"message":"Invalid URL (POST)","type":"invalid_request_error"}}"#;
+
+/// What a good upstream of chat completions answers.
 fn well(asked: Asked) -> String {
     match asked {
         Asked::Models => json(200, r#"{"object":"list","data":[{"id":"gpt-4o"},{"id":"gpt-4o-mini"}]}"#),
@@ -212,6 +241,7 @@ fn well(asked: Asked) -> String {
         ),
         Asked::Stream => events(&[TOKEN, FINISH, "[DONE]"]),
         Asked::StreamWithUsage => events(&[TOKEN, FINISH, USAGE, "[DONE]"]),
+        Asked::Completions | Asked::Responses | Asked::Messages => json(404, NOT_HERE),
     }
 }
 

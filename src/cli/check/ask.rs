@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::backend::upstream::{Broken, Cause, Reply, SetupError, Upstream};
 use crate::clock::{ReadStamp, Stamped as _};
-use crate::config::{BaseUrl, OpenAi};
+use crate::config::{BaseUrl, MessagesAuth, OpenAi};
 use crate::proxy::Credentials;
 use crate::route::{classify, upstream_path};
 use crate::wire::encoding::{Codings, Decoder};
@@ -27,8 +27,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// One upstream, and how it is asked.
 pub(super) struct Asking<'a> {
     upstream: Upstream,
-    base: &'a BaseUrl,
-    credentials: Option<Credentials>,
+    config: &'a OpenAi,
 }
 
 /// A reply, as far as it came.
@@ -68,29 +67,47 @@ pub(super) struct Piece {
 
 impl<'a> Asking<'a> {
     pub(super) fn new(config: &'a OpenAi) -> Result<Self, SetupError> {
-        let credentials = Credentials::of(config);
-        Ok(Self { upstream: Upstream::new(config)?, base: &config.base_url, credentials })
+        Ok(Self { upstream: Upstream::new(config)?, config })
     }
 
     /// The URL that `path`, an operation's own below `/v1`, has upstream.
     pub(super) fn url(&self, path: &str) -> String {
-        let root = BaseUrl { path: String::new(), ..self.base.clone() };
-        format!("{root}{}", upstream_path(self.base, &classify(path), None))
+        let base = &self.config.base_url;
+        let root = BaseUrl { path: String::new(), ..base.clone() };
+        format!("{root}{}", upstream_path(base, &classify(path), None))
     }
 
     /// Asks for what is at `path`.
     pub(super) async fn get(&self, path: &str) -> Result<Heard, Cause> {
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.ask(Method::GET, path, Bytes::new(), None).await
+    }
+
+    /// [`Self::get`], as clients of Anthropic's API ask.
+    pub(super) async fn get_as_anthropic(&self, path: &str) -> Result<Heard, Cause> {
+        self.ask(Method::GET, path, Bytes::new(), Some(self.config.messages_auth)).await
     }
 
     /// Asks with a JSON body.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Heard, Cause> {
-        self.ask(Method::POST, path, Bytes::from(body.to_string())).await
+        let anthropic = classify(path).is_messages().then_some(self.config.messages_auth);
+        self.ask(Method::POST, path, Bytes::from(body.to_string()), anthropic).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Heard, Cause> {
+    /// [`Self::post`] in Anthropic's dialect, with the key sent in another way.
+    pub(super) async fn post_with(&self, way: MessagesAuth, path: &str, body: &Value) -> Result<Heard, Cause> {
+        self.ask(Method::POST, path, Bytes::from(body.to_string()), Some(way)).await
+    }
+
+    /// `anthropic` is how the key goes where that dialect is spoken. `None` speaks another.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        anthropic: Option<MessagesAuth>,
+    ) -> Result<Heard, Cause> {
         let target = classify(path);
-        let uri = upstream_path(self.base, &target, None);
+        let uri = upstream_path(&self.config.base_url, &target, None);
         let mut request = Request::new(Either::Left(Full::new(body)));
         *request.uri_mut() = uri.parse().unwrap_or_else(|_| unreachable!("the configuration checked the path"));
         let headers = request.headers_mut();
@@ -99,8 +116,11 @@ impl<'a> Asking<'a> {
         if method == Method::POST {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(credentials) = &self.credentials {
-            credentials.add_to(headers, &target);
+        if anthropic.is_some() {
+            headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+        }
+        if let Some(key) = &self.config.api_key {
+            Credentials::new(key, anthropic.unwrap_or_default()).add_to(headers, &target);
         }
         *request.method_mut() = method;
         let reply = self.upstream.send(request).await.map_err(|failure| failure.cause)?;

@@ -6,7 +6,7 @@ use super::advice::{Place, answered, near, refusal};
 use super::ask::Heard;
 use super::models::{Model, Origin, some_names};
 use super::report::{Finding, Status};
-use super::words::{shown, words};
+use super::words::{is_web_page, shown, words};
 use crate::wire::chat::reply;
 
 /// Where chat completions are asked for, below `/v1`.
@@ -133,11 +133,18 @@ pub(super) fn refused(heard: &Heard, place: &Place<'_>, model: &Model, listed: &
     Some(refused)
 }
 
+/// What a model is called; relays of the one-api family answer in Chinese.
+const MODEL: [&str; 2] = ["model", "模型"];
+
+/// Whether an answer speaks of a model. A web page, which may speak of anything, does not.
+pub(super) fn mentions_model(heard: &Heard) -> bool {
+    let text = String::from_utf8_lossy(&heard.body).to_lowercase();
+    !is_web_page(&heard.body) && MODEL.iter().any(|word| text.contains(word))
+}
+
 /// Whether a refusal is about the model's name: it says so by code or in words, or the name is not in the list.
-fn is_unknown_model(heard: &Heard, model: &str, listed: &[String]) -> bool {
+pub(super) fn is_unknown_model(heard: &Heard, model: &str, listed: &[String]) -> bool {
     const CODES: [&str; 3] = ["model_not_found", "model_not_exist", "modelnotfound"];
-    /// Relays of the one-api family answer in Chinese.
-    const WORDS: [&str; 2] = ["model", "模型"];
     const SAYS: [&str; 11] = [
         "not found",
         "not exist",
@@ -157,9 +164,9 @@ fn is_unknown_model(heard: &Heard, model: &str, listed: &[String]) -> bool {
     }
     let text = String::from_utf8_lossy(&heard.body).to_lowercase();
     let has = |any: &[&str]| any.iter().any(|part| text.contains(part));
-    let said = has(&WORDS) && has(&SAYS) && text.contains(&model.to_lowercase());
+    let said = has(&MODEL) && has(&SAYS) && text.contains(&model.to_lowercase());
     let unlisted = !listed.is_empty() && !listed.iter().any(|known| known.eq_ignore_ascii_case(model));
-    has(&CODES) || said || (unlisted && has(&WORDS) && matches!(status, 400 | 404))
+    has(&CODES) || said || (unlisted && has(&MODEL) && matches!(status, 400 | 404))
 }
 
 #[cfg(test)]

@@ -3,16 +3,31 @@
 use std::fs;
 use std::path::Path;
 
+use super::dialects::Spoken;
 use super::report::{Finding, Steps};
 use crate::config::{Llama, LoadWeights};
 
 /// Every step, in order.
-pub(super) const STEPS: [&str; 2] = ["config", "files"];
+pub(super) const STEPS: [&str; 3] = ["config", "files", "dialects"];
 
-/// Walks as far as it goes; `read` is what the configuration says. `None` where a step failed.
-pub(super) fn walk(config: &Llama, read: Finding, steps: &mut Steps<'_>) -> Option<()> {
+/// Walks as far as it goes; `read` is what the configuration says, `required` which dialects must be answered. `None` where
+/// a step failed.
+pub(super) fn walk(config: &Llama, read: Finding, required: &[Spoken], steps: &mut Steps<'_>) -> Option<()> {
     steps.tell("config", read)?;
-    steps.tell("files", files(config))
+    steps.tell("files", files(config))?;
+    steps.tell("dialects", dialects(required))
+}
+
+/// What a model in this process answers, whichever it is.
+fn dialects(required: &[Spoken]) -> Finding {
+    let missing = |spoken: &&Spoken| matches!(spoken, Spoken::Responses | Spoken::Messages);
+    match required.iter().find(missing) {
+        None => Finding::ok("chat and completions are answered; responses and messages need an upstream"),
+        Some(spoken) => Finding::failed(
+            format!("{} are not answered by a model in this process", spoken.step()),
+            "send them to an upstream; --backend checks that one alone",
+        ),
+    }
 }
 
 fn files(config: &Llama) -> Finding {

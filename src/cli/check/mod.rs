@@ -9,6 +9,7 @@ use clap::Args;
 mod advice;
 mod ask;
 mod chat;
+mod dialects;
 mod key;
 mod llama;
 mod models;
@@ -21,6 +22,7 @@ mod words;
 
 use super::Failed;
 use crate::config::{Backend, BackendKind, Config};
+pub use dialects::Spoken;
 use models::Model;
 pub use report::Format;
 use report::{Report, Steps};
@@ -43,6 +45,9 @@ pub struct CheckArgs {
     /// The model to ask for; if left out, the first that a route names for the backend, else the first it lists.
     #[arg(long, value_name = "NAME", env = "STREAMGAUGE_CHECK_MODEL")]
     model: Option<String>,
+    /// A dialect that must be answered, or the check fails; may be repeated. Without, one of them is enough.
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',', env = "STREAMGAUGE_CHECK_DIALECT")]
+    dialect: Vec<Spoken>,
     /// How the report is written.
     #[arg(long, value_enum, default_value_t, env = "STREAMGAUGE_CHECK_FORMAT")]
     format: Format,
@@ -64,6 +69,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failed> {
 
     let file =
         args.config.as_ref().map_or_else(|| "built-in configuration".to_owned(), |path| path.display().to_string());
+    let required = &args.dialect[..];
     let mut report = Report::new(args.format, config.warnings.clone());
     for (index, backend) in chosen {
         let name = &*backend.name;
@@ -71,14 +77,14 @@ pub fn run(args: &CheckArgs) -> Result<(), Failed> {
         match &backend.kind {
             BackendKind::OpenAi(openai) => {
                 let model = Model::configured(&config, index, args.model.as_deref());
-                let start = Start { backend: name, config: openai, file: &file, routed, model, env: &env };
+                let start = Start { backend: name, config: openai, file: &file, routed, model, required, env: &env };
                 let mut steps = report.backend(name, Some(openai.base_url.to_string()));
                 let arrived = runtime.block_on(walk::walk(start, &mut steps));
                 end(arrived, &mut steps, &walk::STEPS);
             }
             BackendKind::Llama(llama) => {
                 let mut steps = report.backend(name, None);
-                let arrived = llama::walk(llama, walk::read(&file, name, routed), &mut steps);
+                let arrived = llama::walk(llama, walk::read(&file, name, routed), required, &mut steps);
                 end(arrived, &mut steps, &llama::STEPS);
             }
         }

@@ -168,9 +168,8 @@ impl Steps<'_> {
     /// Takes a step, timed. `None` where it failed, and the walk ends.
     pub(super) async fn take<T>(&mut self, name: &'static str, work: impl Future<Output = (Finding, T)>) -> Option<T> {
         self.begin(name);
-        let began = Instant::now();
-        let (finding, found) = work.await;
-        let took = (finding.status != Status::Skipped).then(|| began.elapsed());
+        let ((finding, found), took) = timed(work).await;
+        let took = (finding.status != Status::Skipped).then_some(took);
         self.end(name, finding, took).map(|()| found)
     }
 
@@ -183,12 +182,13 @@ impl Steps<'_> {
         }
     }
 
-    /// The name first, so that a step which takes long is known by it.
-    fn begin(&self, name: &str) {
+    /// Begins a step: its name first, so that one which takes long is known by it.
+    pub(super) fn begin(&self, name: &str) {
         self.report.say(&format!("  {name:<14}  "));
     }
 
-    fn end(&mut self, name: &'static str, finding: Finding, took: Option<Duration>) -> Option<()> {
+    /// Ends a step that was begun. `took` is `None` where nothing was waited for. `None` where it failed.
+    pub(super) fn end(&mut self, name: &'static str, finding: Finding, took: Option<Duration>) -> Option<()> {
         let ms = took.map(|took| format!("{:.1} ms", took.as_secs_f64() * 1e3)).unwrap_or_default();
         self.report.say(&format!("{:<7}  {ms:>10}  {}\n", finding.status.word(), finding.detail));
         if let Some(advice) = &finding.advice {
@@ -203,6 +203,13 @@ impl Steps<'_> {
         }
         ok.then_some(())
     }
+}
+
+/// Does `work`, and says how long that took.
+pub(super) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let done = work.await;
+    (done, began.elapsed())
 }
 
 /// Writes to standard output. Whoever closed it wants no more.

@@ -38,17 +38,8 @@ impl Seen {
     /// Reads a reply as a stream of events.
     pub(super) fn of(heard: &Heard) -> Self {
         let mut seen = Self::default();
-        let mut parser = SseParser::new(DEFAULT_CAP);
         let mut chunks = ChunkReader::new();
-        let mut rest = &heard.body[..];
-        for piece in &heard.pieces {
-            let (bytes, after) = rest.split_at(piece.length);
-            rest = after;
-            parser.feed(bytes, &mut |item| seen.item(&mut chunks, item, piece.read.at));
-        }
-        if let Some(last) = heard.pieces.last() {
-            parser.finish(&mut |item| seen.item(&mut chunks, item, last.read.at));
-        }
+        of_events(heard, &mut |item, at| seen.item(&mut chunks, item, at));
         seen
     }
 
@@ -119,6 +110,20 @@ impl Seen {
         };
         let refusal = if self.refused { ", and the model refused" } else { "" };
         format!("TPOT absent: {why}{refusal}")
+    }
+}
+
+/// Reads a reply as a stream of events, each with the instant of the read that brought its end.
+pub(super) fn of_events(heard: &Heard, each: &mut dyn FnMut(Item<'_>, Instant)) {
+    let mut parser = SseParser::new(DEFAULT_CAP);
+    let mut rest = &heard.body[..];
+    for piece in &heard.pieces {
+        let (bytes, after) = rest.split_at(piece.length);
+        rest = after;
+        parser.feed(bytes, &mut |item| each(item, piece.read.at));
+    }
+    if let Some(last) = heard.pieces.last() {
+        parser.finish(&mut |item| each(item, last.read.at));
     }
 }
 
@@ -213,6 +218,7 @@ fn oddities(heard: &Heard, seen: &Seen) -> Vec<(&'static str, &'static str)> {
     odd
 }
 
-fn ms(time: Duration) -> String {
+/// A time as it is shown.
+pub(super) fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
