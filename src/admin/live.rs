@@ -168,6 +168,7 @@ mod tests {
             usage: None,
             prompt_counted: None,
             output: None,
+            partly_hidden: false,
             token_events: 0,
             choices: 0,
             stall: None,

@@ -16,8 +16,7 @@ use super::exchange::Exchange;
 use super::intervals::{OutputTokens, Source};
 use super::metrics::{Meter, Series};
 use super::reader::CAP;
-use crate::wire::Dialect;
-use crate::wire::chat::Place;
+use crate::wire::{Dialect, Place};
 
 /// A reply of more texts than this (choices, calls, kinds) is not counted.
 const MOST_TEXTS: usize = 512;

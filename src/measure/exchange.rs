@@ -49,6 +49,9 @@ pub struct Exchange {
     pub prompt_counted: Option<u64>,
     /// N with its source.
     pub output: Option<OutputTokens>,
+    /// Output was generated that no event showed whole and usage does not tell apart, so that N counts tokens other than
+    /// those of the events.
+    pub partly_hidden: bool,
     /// Token events seen.
     pub token_events: u64,
     /// Choices that appeared.
@@ -66,7 +69,7 @@ pub struct Exchange {
 impl Exchange {
     /// TPOT by its definition. See [`Marks::tpot`].
     pub fn tpot(&self) -> Option<Duration> {
-        self.marks.tpot(self.output, self.choices)
+        self.marks.tpot(self.output, self.choices, self.partly_hidden)
     }
 
     /// TGS by its definition, in tokens per second. See [`Marks::tgs`].

@@ -150,9 +150,14 @@ impl Marks {
     }
 
     /// TPOT: (last token event − first) / (N − 1). `None` below two tokens, or with other than one choice.
-    pub fn tpot(&self, tokens: Option<OutputTokens>, choices: usize) -> Option<Duration> {
+    ///
+    /// `None`, too, where the output is `partly_hidden`: tokens that no event shows whole, and that usage does not tell
+    /// apart, are in N, or in the time between the two events, or in both, and nobody knows how many. Summaries of
+    /// reasoning are such, and redacted thinking.
+    pub fn tpot(&self, tokens: Option<OutputTokens>, choices: usize, partly_hidden: bool) -> Option<Duration> {
         let gaps = tokens?.count.checked_sub(1).filter(|gaps| *gaps > 0)?;
-        let decode = between(self.first_token, self.last_token).filter(|_| choices == 1)?;
+        let tells = choices == 1 && !partly_hidden;
+        let decode = between(self.first_token, self.last_token).filter(|_| tells)?;
         Some(Duration::from_secs_f64(decode.as_secs_f64() / gaps as f64))
     }
 
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!(marks.ttfa(), Some(ms(140)));
         assert_eq!(marks.to_first_event(), Some(ms(51)));
         assert_eq!(marks.to_headers(), Some(ms(50)));
-        assert_eq!(marks.tpot(n(31), 1), Some(ms(10)));
+        assert_eq!(marks.tpot(n(31), 1, false), Some(ms(10)));
         assert_eq!(marks.duration(), Some(ms(420)));
         let tgs = marks.tgs(n(411), 1).unwrap();
         assert!((tgs - 1000.0).abs() < 1e-9);
@@ -306,10 +311,11 @@ mod tests {
     #[test]
     fn tpot_and_tgs_are_absent_where_they_do_not_exist() {
         let marks = whole();
-        assert_eq!(marks.tpot(n(1), 1), None);
-        assert_eq!(marks.tpot(n(0), 1), None);
-        assert_eq!(marks.tpot(None, 1), None);
-        assert_eq!(marks.tpot(n(31), 2), None);
+        assert_eq!(marks.tpot(n(1), 1, false), None);
+        assert_eq!(marks.tpot(n(0), 1, false), None);
+        assert_eq!(marks.tpot(None, 1, false), None);
+        assert_eq!(marks.tpot(n(31), 2, false), None);
+        assert_eq!(marks.tpot(n(31), 1, true), None);
         assert_eq!(marks.tgs(None, 1), None);
         assert_eq!(marks.tgs(n(31), 2), None);
         assert_eq!(Marks { last_token_written: None, ..marks }.tgs(n(31), 1), None);
@@ -329,7 +335,7 @@ mod tests {
         let marks = whole();
         let before_sent = marks.sent.unwrap() - marks.accepted;
         let tail = marks.end.unwrap() - marks.last_token.unwrap();
-        let tpot = marks.tpot(n(31), 1).unwrap();
+        let tpot = marks.tpot(n(31), 1, false).unwrap();
         assert_eq!(marks.duration().unwrap(), before_sent + marks.ttft_upstream().unwrap() + tpot * 30 + tail);
     }
 

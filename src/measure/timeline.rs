@@ -134,6 +134,8 @@ pub struct Timeline {
     pub token_events: u64,
     /// Some token event carried reasoning.
     pub saw_reasoning: bool,
+    /// Some of the output was generated that no event showed whole and usage does not tell apart.
+    pub partly_hidden: bool,
     /// When the last event of any kind arrived.
     pub last_event: Option<Instant>,
     /// The longest gap. `None` below two token events of one choice.
@@ -164,6 +166,7 @@ impl Timeline {
             error: false,
             token_events: 0,
             saw_reasoning: false,
+            partly_hidden: false,
             last_event: None,
             longest_gap: None,
             track: Track::default(),
@@ -309,6 +312,7 @@ impl Timeline {
             self.done = true;
         }
         self.error |= meaning.error;
+        self.partly_hidden |= meaning.partly_hidden;
         if let Some(usage) = meaning.usage {
             let believed = plausible(usage);
             if believed != usage {

@@ -18,7 +18,7 @@ mod walk;
 
 pub use assemble::{Assembler, LARGEST, Standing};
 pub use strip::{Stripped, UsageStripper};
-pub use text::{Part, Place, output_text, prompt_text};
+pub use text::{output_text, prompt_text};
 
 /// Reads the events of one stream. One per stream: it remembers what the stream's chunks look like, so that the bytes
 /// which repeat from chunk to chunk are compared and not read again.
@@ -55,11 +55,7 @@ impl ChunkReader {
 
 /// What a whole JSON reply means (`choices[].message` where a chunk has `delta`), or a bare error object.
 pub fn reply(data: &[u8]) -> Meaning<'_> {
-    match data.trim_ascii() {
-        b"" => Meaning::default(),
-        b"[DONE]" => Meaning { done: true, ..Meaning::default() },
-        data => document::read(data),
-    }
+    document::read(data)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The dialects in which models are spoken to, and one reader for each, behind one face.
 
-use super::chat::{self, ChunkReader, Place};
+use super::chat::{self, ChunkReader};
 use super::sse::Event;
-use super::{Meaning, completion, embeddings, messages, rerank, responses};
+use super::{Meaning, Place, completion, embeddings, messages, rerank, responses};
 
 /// How requests to a model and its replies are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,12 +36,20 @@ impl Dialect {
 
     /// Gives `each` the text of an event, or of a whole reply. Returns whether that is all of its output.
     pub fn output_text(self, data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
-        self == Self::Chat && chat::output_text(data, each)
+        match self {
+            Self::Chat => chat::output_text(data, each),
+            Self::Messages => messages::output_text(data, each),
+            Self::Completion | Self::Responses | Self::Embeddings | Self::Rerank => false,
+        }
     }
 
     /// Gives `each` the text of a request's prompt. Returns whether that is all of it.
     pub fn prompt_text(self, body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
-        self == Self::Chat && chat::prompt_text(body, each)
+        match self {
+            Self::Chat => chat::prompt_text(body, each),
+            Self::Messages => messages::prompt_text(body, each),
+            Self::Completion | Self::Responses | Self::Embeddings | Self::Rerank => false,
+        }
     }
 }
 

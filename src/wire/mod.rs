@@ -12,13 +12,16 @@ pub mod completion;
 mod dialect;
 pub mod embeddings;
 pub mod encoding;
+mod envelope;
 pub mod messages;
 pub(crate) mod raw;
 pub mod rerank;
 pub mod responses;
 pub mod sse;
+mod text;
 
 pub use dialect::{Dialect, EventReader};
+pub use text::{Part, Place};
 
 /// What one SSE event, or one whole JSON reply, means: the few questions every dialect answers.
 ///
@@ -33,6 +36,8 @@ pub struct Meaning<'a> {
     pub model: Option<Cow<'a, str>>,
     /// It carries an error object where a reply belongs.
     pub error: bool,
+    /// With it, or for it, output was generated that no event shows whole and whose tokens usage does not tell apart.
+    pub partly_hidden: bool,
     /// It is the dialect's end-of-stream marker (`[DONE]`, `message_stop`).
     pub done: bool,
     /// It is neither JSON this dialect knows nor an end marker. An empty event is not malformed.
@@ -64,12 +69,12 @@ impl Choice {
 /// Token counts as a backend reports them, in tokens. Each is `None` where the reply does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens in the prompt (`prompt_tokens`).
+    /// Tokens in the prompt, all of them (`prompt_tokens`, `input_tokens`).
     pub input: Option<u64>,
-    /// Tokens generated, hidden reasoning included (`completion_tokens`).
+    /// Tokens generated, hidden reasoning included (`completion_tokens`, `output_tokens`).
     pub output: Option<u64>,
-    /// The part of `output` that is reasoning (`completion_tokens_details.reasoning_tokens`).
+    /// The part of `output` that is reasoning (`reasoning_tokens` among the details).
     pub reasoning: Option<u64>,
-    /// The part of `input` that came from a cache (`prompt_tokens_details.cached_tokens`).
+    /// The part of `input` that came from a cache (`cached_tokens` among the details, `cache_read_input_tokens`).
     pub cached: Option<u64>,
 }

@@ -48,6 +48,7 @@ fn stream(began: u64, ttft: u64, itl: u64, more: u64) -> Exchange {
         usage: None,
         prompt_counted: None,
         output: Some(OutputTokens { count: more + 1, source: Source::Events }),
+        partly_hidden: false,
         token_events: more + 1,
         choices: 1,
         stall: Some(Duration::from_millis(itl)),

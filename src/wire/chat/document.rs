@@ -3,34 +3,26 @@
 //! Invariant: every field is taken out as raw text and read on its own, so that one of the wrong type is absent and
 //! the others stand. Of a repeated key the last counts, as in the parsers of JavaScript and Python.
 
-use std::borrow::Cow;
-
-use crate::wire::raw::{each_item, fields, is_empty, is_text, string, whole_number};
-use crate::wire::{Choice, Meaning, Usage};
+use crate::wire::raw::{each_item, fields, is_empty, is_text, whole_number};
+use crate::wire::{Choice, Meaning, Usage, envelope};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
 pub(super) const NESTING: u8 = 4;
 
-/// Reads one document. Bytes that are no UTF-8 become U+FFFD, as the SSE standard decodes them, and cost a copy.
+/// Reads one document, `[DONE]`, or nothing.
 pub(super) fn read(data: &[u8]) -> Meaning<'_> {
-    if let Ok(text) = str::from_utf8(data) {
-        return document(text);
-    }
-    let lossy = String::from_utf8_lossy(data);
-    let meaning = document(&lossy);
-    let model = meaning.model.map(|model| Cow::Owned(model.into_owned()));
-    Meaning { model, ..meaning }
+    envelope::read(data, document)
 }
 
 fn document(text: &str) -> Meaning<'_> {
     let Some([choices, usage, model, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
     else {
-        return Meaning { malformed: true, ..Meaning::default() };
+        return envelope::malformed();
     };
     let mut meaning = Meaning {
         usage: usage.and_then(read_usage),
-        model: model.and_then(string).filter(|model| !model.is_empty()),
-        error: error.is_some_and(|error| !is_empty(error)) || kind == Some(r#""error""#),
+        model: envelope::model(model),
+        error: envelope::is_error(error) || kind == Some(r#""error""#),
         ..Meaning::default()
     };
     if let Some(choices) = choices {
@@ -122,8 +114,8 @@ fn logprob_tokens(text: &str) -> Option<u32> {
     })
 }
 
-/// `None` when it names no count at all.
-fn read_usage(text: &str) -> Option<Usage> {
+/// Token counts as OpenAI's chat and text completions write them. `None` when it names no count at all.
+pub(in crate::wire) fn read_usage(text: &str) -> Option<Usage> {
     let [input, output, cache_hit, input_details, output_details] = fields(
         text,
         [

@@ -1,39 +1,16 @@
-//! The text of an event, a reply or a request, taken out for whoever counts its tokens.
+//! The text of an event, a reply or a request.
 //!
 //! Invariant: what is found here is output by [`super::document`]'s rules, and no other text is.
 
 use super::document::NESTING;
-use crate::wire::raw::{each_item, fields, is_empty, is_text, string, whole_number};
-
-/// Where a piece of text belongs. Pieces of one place, joined in order, are one text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The choice's `index`; in a request, the message's position.
-    pub choice: u32,
-    /// What part of it.
-    pub part: Part,
-}
-
-/// A part of a choice or message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// The answer.
-    Content,
-    /// Reasoning, under any of its names.
-    Reasoning,
-    /// A refusal.
-    Refusal,
-    /// The name of the function or tool in a call of this `index`.
-    Name(u32),
-    /// Its arguments or input.
-    Arguments(u32),
-}
+use crate::wire::raw::{each_item, fields, is_empty, is_text, whole_number};
+use crate::wire::text::{Part, Place, Taken};
 
 /// Gives `each` the text of an event, or of a whole reply. Returns whether that is all of its output: audio is not, nor
 /// a string whose escapes are no text.
 pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     let text = String::from_utf8_lossy(data);
-    let mut taken = Taken { each, place: 0, unread: false, foreign: false };
+    let mut taken = Taken::new(each);
     if let Some([Some(choices)]) = fields(&text, ["choices"]) {
         each_item(choices, |choice| taken.choice(choice));
     }
@@ -44,7 +21,7 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
 /// too, and so are the tools and schemas that a template writes out in its own way.
 pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     let text = String::from_utf8_lossy(body);
-    let mut taken = Taken { each, place: 0, unread: false, foreign: false };
+    let mut taken = Taken::new(each);
     let Some([Some(messages), tools, functions, format]) =
         fields(&text, ["messages", "tools", "functions", "response_format"])
     else {
@@ -56,16 +33,6 @@ pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         taken.place += 1;
     });
     !taken.unread && !taken.foreign
-}
-
-struct Taken<'a> {
-    each: &'a mut dyn FnMut(Place, &str),
-    /// The choice or message at hand.
-    place: u32,
-    /// Some output could not be taken as text.
-    unread: bool,
-    /// There was something that is no text.
-    foreign: bool,
 }
 
 impl Taken<'_> {
@@ -146,21 +113,7 @@ impl Taken<'_> {
             self.string(name, Part::Name(index));
         }
         for given in [arguments, input].into_iter().flatten() {
-            if given.starts_with(['{', '[']) && !is_empty(given) {
-                (self.each)(Place { choice: self.place, part: Part::Arguments(index) }, given);
-            } else {
-                self.string(given, Part::Arguments(index));
-            }
-        }
-    }
-
-    fn string(&mut self, text: &str, part: Part) {
-        if !is_text(text) {
-            return;
-        }
-        match string(text) {
-            Some(text) => (self.each)(Place { choice: self.place, part }, &text),
-            None => self.unread = true,
+            self.given(given, index);
         }
     }
 }
@@ -168,19 +121,11 @@ impl Taken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    type Take = fn(&[u8], &mut dyn FnMut(Place, &str)) -> bool;
-
-    fn taken(of: Take, data: &str) -> (Vec<String>, bool) {
-        let mut found = Vec::new();
-        let all =
-            of(data.as_bytes(), &mut |place, text| found.push(format!("{} {:?} {text}", place.choice, place.part)));
-        (found, all)
-    }
+    use crate::wire::text::written;
 
     /// What an event holds, as `choice part text`, and whether that is all.
     fn output(delta: &str) -> (Vec<String>, bool) {
-        taken(output_text, &format!(r#"{{"choices":[{{"index":3,"delta":{delta}}}]}}"#))
+        written(output_text, &format!(r#"{{"choices":[{{"index":3,"delta":{delta}}}]}}"#))
     }
 
     #[test]
@@ -215,14 +160,14 @@ mod tests {
             assert_eq!(output(delta), (vec![], false), "{delta}");
         }
         for data in ["[DONE]", "", "{}", "[1]", r#"{"choices":[7,{"delta":7}]}"#, r#"{"usage":{"prompt_tokens":1}}"#] {
-            assert_eq!(taken(output_text, data), (vec![], true), "{data}");
+            assert_eq!(written(output_text, data), (vec![], true), "{data}");
         }
     }
 
     #[test]
     fn choices_are_kept_apart_and_a_whole_reply_has_messages() {
         let data = r#"{"choices":[{"message":{"content":"a"}},{"index":1,"delta":null,"message":{"content":"b"}}]}"#;
-        assert_eq!(taken(output_text, data), (vec!["0 Content a".to_owned(), "1 Content b".to_owned()], true));
+        assert_eq!(written(output_text, data), (vec!["0 Content a".to_owned(), "1 Content b".to_owned()], true));
     }
 
     #[test]
@@ -231,20 +176,20 @@ mod tests {
             {"role":"user","content":[{"type":"text","text":"b"}]},{"role":"assistant","content":null,
             "tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}]}"#;
         let expected = ["0 Content a", "1 Content b", "2 Name(0) f", "2 Arguments(0) {}"].map(str::to_owned);
-        assert_eq!(taken(prompt_text, text), (expected.to_vec(), true));
+        assert_eq!(written(prompt_text, text), (expected.to_vec(), true));
         let image = r#"{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:"}},"b"]}]}"#;
-        assert_eq!(taken(prompt_text, image), (vec!["0 Content b".to_owned()], false));
+        assert_eq!(written(prompt_text, image), (vec!["0 Content b".to_owned()], false));
         for beside in
             [r#""tools":[{"type":"function"}]"#, r#""functions":[{}]"#, r#""response_format":{"type":"text"}"#]
         {
             let body = format!(r#"{{"messages":[{{"content":"b"}}],{beside}}}"#);
-            assert_eq!(taken(prompt_text, &body), (vec!["0 Content b".to_owned()], false), "{beside}");
+            assert_eq!(written(prompt_text, &body), (vec!["0 Content b".to_owned()], false), "{beside}");
         }
         for nothing in [r#""tools":[]"#, r#""tools":null"#, r#""functions":[]"#] {
-            assert!(taken(prompt_text, &format!(r#"{{"messages":[{{"content":"b"}}],{nothing}}}"#)).1, "{nothing}");
+            assert!(written(prompt_text, &format!(r#"{{"messages":[{{"content":"b"}}],{nothing}}}"#)).1, "{nothing}");
         }
         for none in ["{}", "{", r#"{"messages":null}"#] {
-            assert!(!taken(prompt_text, none).1, "{none}");
+            assert!(!written(prompt_text, none).1, "{none}");
         }
     }
 }

@@ -4,6 +4,9 @@
 //! The byte at offset i arrives i µs after the reply's head, and a read bears the instant of its last byte. So each
 //! mark is known in advance: it is the instant of the read that holds the byte which completes the event.
 
+// Each test program uses its own part of this.
+#![allow(dead_code, unused_imports)]
+
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -38,6 +41,7 @@ const LARGE: usize = 1 << 20;
 /// A reply, and what must be told of it.
 #[derive(Clone)]
 pub(crate) struct Case {
+    pub(crate) dialect: Dialect,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) status: u16,
     pub(crate) content: Content,
@@ -77,12 +81,20 @@ pub(crate) struct Told {
     /// N and its source.
     pub(crate) output: Option<(u64, Source)>,
     pub(crate) usage: Option<Usage>,
+    /// Some output is not shown whole: no TPOT.
+    pub(crate) partly_hidden: bool,
     pub(crate) anomalies: Vec<(Anomaly, u32)>,
 }
 
-/// A stream in answer to `stream: true`, whole; what is told of it is still to be stated.
+/// A chat stream in answer to `stream: true`, whole; what is told of it is still to be stated.
 pub(crate) fn stream(pieces: impl IntoIterator<Item = Piece>) -> Case {
+    stream_in(Dialect::Chat, pieces)
+}
+
+/// A stream in this dialect.
+pub(crate) fn stream_in(dialect: Dialect, pieces: impl IntoIterator<Item = Piece>) -> Case {
     Case {
+        dialect,
         pieces: pieces.into_iter().collect(),
         status: 200,
         content: Content::Events,
@@ -90,7 +102,13 @@ pub(crate) fn stream(pieces: impl IntoIterator<Item = Piece>) -> Case {
         choices: 1,
         end: End::Whole,
         close_delimited: false,
-        told: Told { outcome: Outcome::Ok, ttft: 0, itl: 0, output: None, usage: None, anomalies: Vec::new() },
+        told: Told::new(Outcome::Ok, 0, 0, None),
+    }
+}
+
+impl Told {
+    fn new(outcome: Outcome, ttft: u64, itl: u64, output: Option<(u64, Source)>) -> Self {
+        Self { outcome, ttft, itl, output, usage: None, partly_hidden: false, anomalies: Vec::new() }
     }
 }
 
@@ -102,7 +120,7 @@ impl Case {
 
     /// States what must be told.
     pub(crate) fn tells(mut self, outcome: Outcome, ttft: u64, itl: u64, output: Option<(u64, Source)>) -> Checked {
-        self.told = Told { outcome, ttft, itl, output, usage: None, anomalies: Vec::new() };
+        self.told = Told::new(outcome, ttft, itl, output);
         Checked(self)
     }
 
@@ -132,9 +150,10 @@ impl Case {
         for (number, replay) in replays.iter().enumerate() {
             let reference = Reference::of(&self.pieces, &replay.ends(), self.status);
             for stripped in [false, true] {
-                // Whether a client that leaves has seen everything shows only where nothing is taken out. Large bodies
-                // take long.
-                let enough = self.end == End::ClientLeaves || (body.len() > LARGE && number > 0);
+                // Whether a client that leaves has seen everything shows only where nothing is taken out, and only of
+                // chat is anything. Large bodies take long.
+                let whole = self.end == End::ClientLeaves || self.dialect != Dialect::Chat;
+                let enough = whole || (body.len() > LARGE && number > 0);
                 if stripped && enough {
                     continue;
                 }
@@ -173,10 +192,12 @@ impl Case {
             itl: self.told.itl,
             output: exchange.output.map(|output| (output.count, output.source)),
             usage: exchange.usage,
+            partly_hidden: exchange.partly_hidden,
             anomalies: exchange.anomalies.seen().collect(),
         };
         assert_eq!(told, self.told, "{replay}");
         assert_eq!(exchange.token_events, reference.token_events, "token events: {replay}");
+        assert!(!exchange.partly_hidden || exchange.tpot().is_none(), "TPOT of what is not shown: {replay}");
         let ends = replay.ends();
         let marks = &exchange.marks;
         let instants = [
@@ -205,7 +226,7 @@ impl Case {
     fn play(&self, bench: &Bench, body: &Bytes, replay: &Replay, stripped: bool) -> Seen {
         let accepted = Instant::now();
         let head = accepted + Duration::from_millis(5);
-        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, Some(Dialect::Chat));
+        let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, Some(self.dialect));
         let asked = Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, tag: None };
         observation.body_read(accepted + Duration::from_millis(1));
         observation.asked(asked);
@@ -250,6 +271,12 @@ pub(crate) struct Checked(Case);
 impl Checked {
     pub(crate) fn usage(mut self, usage: Usage) -> Self {
         self.0.told.usage = Some(usage);
+        self
+    }
+
+    /// Some output is not shown whole.
+    pub(crate) fn partly_hidden(mut self) -> Self {
+        self.0.told.partly_hidden = true;
         self
     }
 
