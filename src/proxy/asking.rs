@@ -4,8 +4,9 @@
 //! * What the client wrote is never overridden, and a request whose body something vouches for never altered.
 //! * A model that refuses what only we asked for is asked again as the client wrote it; one that does so again and again
 //!   is no longer asked, for a while.
-//! * A stream is asked for in place of a whole reply only where its usage can be asked for too: the whole reply would
-//!   have had it.
+//! * A stream is asked for in place of a whole reply only where its usage comes unasked or can be asked for too: the
+//!   whole reply would have had it.
+//! * What is learned of a model in one dialect says nothing of it in another.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -41,12 +42,20 @@ const VOUCHING: [HeaderName; 5] = [
 pub(super) struct Asking {
     include_usage: bool,
     measure_non_stream: bool,
+    chat: Memories,
+    completion: Memories,
+    messages: Memories,
+    /// It was said that signed requests are left alone.
+    signed_said: AtomicBool,
+}
+
+/// How models take what is asked of one dialect's requests.
+#[derive(Debug, Default)]
+struct Memories {
     /// Usage where the client asked for a stream.
     usage: Memory,
     /// A stream where it did not.
     stream: Memory,
-    /// It was said that signed requests are left alone.
-    signed_said: AtomicBool,
 }
 
 /// What is asked of one request beyond its own words.
@@ -61,7 +70,7 @@ pub(super) struct Ask {
 pub(super) enum What {
     /// Usage in a stream.
     Usage,
-    /// A stream in place of a whole reply, with usage.
+    /// A stream in place of a whole reply, with usage where that must be asked for.
     Stream,
 }
 
@@ -76,18 +85,18 @@ impl Asking {
     pub(super) fn beyond(&self, wanted: &ModelRequest, model: &str, headers: &HeaderMap, backend: &str) -> Option<Ask> {
         let (what, asks) =
             if wanted.stream { (What::Usage, self.include_usage) } else { (What::Stream, self.measure_non_stream) };
-        if !asks || wanted.dialect != Dialect::Chat {
-            return None;
-        }
+        let memories = self.memories(wanted.dialect).filter(|_| asks)?;
         let now = Instant::now();
         let body = wanted.text();
+        let usage = is_usage_asked(wanted.dialect);
         let splices = match what {
-            _ if self.usage.refuses(model, now) => return None,
+            What::Usage if !usage => return None,
+            _ if usage && memories.usage.refuses(model, now) => return None,
             What::Usage => vec![Splice::usage(body)?],
-            What::Stream if self.stream.refuses(model, now) => return None,
-            // Streams of audio come in another format than whole replies.
-            What::Stream if says(body, "audio") => return None,
-            What::Stream => vec![Splice::stream(body)?, Splice::usage(body)?],
+            What::Stream if memories.stream.refuses(model, now) => return None,
+            What::Stream if is_never_a_stream(wanted.dialect, body) => return None,
+            What::Stream if usage => vec![Splice::stream(body)?, Splice::usage(body)?],
+            What::Stream => vec![Splice::stream(body)?],
         };
         if let Some(vouching) = VOUCHING.iter().find(|name| headers.contains_key(*name)) {
             if !self.signed_said.swap(true, Relaxed) {
@@ -103,13 +112,15 @@ impl Asking {
     }
 
     /// The model answered a request that asked for more than its client wrote.
-    pub(super) fn took(&self, what: What, model: &str) {
-        self.memory(what).took(model);
+    pub(super) fn took(&self, dialect: Dialect, what: What, model: &str) {
+        if let Some(memory) = self.memory(dialect, what) {
+            memory.took(model);
+        }
     }
 
     /// The model answered only without what was asked beyond its client's words.
-    pub(super) fn refused(&self, what: What, model: &str, status: StatusCode, backend: &str) {
-        if !self.memory(what).refused(model, 1, Instant::now()) {
+    pub(super) fn refused(&self, dialect: Dialect, what: What, model: &str, status: StatusCode, backend: &str) {
+        if !self.memory(dialect, what).is_some_and(|memory| memory.refused(model, 1, Instant::now())) {
             return;
         }
         let (key, consequence) = match what {
@@ -125,9 +136,11 @@ impl Asking {
         );
     }
 
-    /// A stream that was to become a whole reply came without usage, which the whole might have had.
-    pub(super) fn without_usage(&self, model: &str, backend: &str) {
-        if self.stream.refused(model, ENOUGH, Instant::now()) {
+    /// A stream that was to become a whole reply came without usage, which the whole might have had. That tells
+    /// something of the model where usage was asked for.
+    pub(super) fn without_usage(&self, dialect: Dialect, model: &str, backend: &str) {
+        let memory = self.memory(dialect, What::Stream).filter(|_| is_usage_asked(dialect));
+        if memory.is_some_and(|memory| memory.refused(model, ENOUGH, Instant::now())) {
             tracing::warn!(
                 backend,
                 model,
@@ -138,11 +151,39 @@ impl Asking {
         }
     }
 
-    fn memory(&self, what: What) -> &Memory {
-        match what {
-            What::Usage => &self.usage,
-            What::Stream => &self.stream,
+    /// `None` for a dialect of which nothing is asked.
+    fn memories(&self, dialect: Dialect) -> Option<&Memories> {
+        match dialect {
+            Dialect::Chat => Some(&self.chat),
+            Dialect::Completion => Some(&self.completion),
+            Dialect::Messages => Some(&self.messages),
+            // Streams of responses always tell usage; the others have none.
+            Dialect::Responses | Dialect::Embeddings | Dialect::Rerank => None,
         }
+    }
+
+    fn memory(&self, dialect: Dialect, what: What) -> Option<&Memory> {
+        let memories = self.memories(dialect)?;
+        Some(match what {
+            What::Usage => &memories.usage,
+            What::Stream => &memories.stream,
+        })
+    }
+}
+
+/// Whether streams tell usage only where it is asked for.
+fn is_usage_asked(dialect: Dialect) -> bool {
+    dialect != Dialect::Messages
+}
+
+/// Whether a request asks for what a stream cannot bring, or brings in another form than the whole reply.
+fn is_never_a_stream(dialect: Dialect, body: &str) -> bool {
+    match dialect {
+        // Streams of audio come in another format.
+        Dialect::Chat => says(body, "audio"),
+        // Which text is best shows when all of them are there.
+        Dialect::Completion => says(body, "best_of"),
+        Dialect::Messages | Dialect::Responses | Dialect::Embeddings | Dialect::Rerank => false,
     }
 }
 

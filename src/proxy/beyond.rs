@@ -11,13 +11,13 @@ use super::asking::{What, is_refusal};
 use super::failure::Refusal;
 use super::request::ModelRequest;
 use super::room::Share;
-use super::shape::Shape;
 use super::whole::Gathering;
 use super::{Answer, Onward, Proxy, content_of, headers, is_event_stream, pass_on};
 use crate::backend::upstream::Reply;
 use crate::measure::{Content, Observation};
 use crate::route::Target;
 use crate::wire::Dialect;
+use crate::wire::assemble::Assembler;
 
 /// A request to a model, and where it goes.
 pub(super) struct Going<'a> {
@@ -49,6 +49,7 @@ pub(super) struct Returned {
 struct Gatherable {
     /// The name the backend knows the model by.
     model: Box<str>,
+    reply: Assembler,
     share: Share,
 }
 
@@ -77,7 +78,8 @@ impl Proxy {
         let share = if stream { self.site.room.begin() } else { None };
         // Without room for the whole it is asked for as such.
         let ask = ask.filter(|_| !stream || share.is_some());
-        let gatherable = share.map(|share| Gatherable { model: model.into(), share });
+        let gatherable =
+            share.zip(Assembler::of(dialect)).map(|(share, reply)| Gatherable { model: model.into(), reply, share });
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
             let body = Either::Left(Full::new(wanted.spliced(alias, &[])));
@@ -92,13 +94,13 @@ impl Proxy {
             let first = self.send(index, backend, target, asking, body(&ask.splices), observation).await?;
             let status = first.head.status;
             if status.is_success() {
-                backend.asking.took(ask.what, model);
+                backend.asking.took(dialect, ask.what, model);
             } else if is_refusal(status) {
                 // Without a second answer the first one stands.
                 let again = self.send(index, backend, target, head, body(&[]), observation).await;
                 let Ok(reply) = again else { return Ok(returned(first, Some(ask.what), None)) };
                 if reply.head.status.is_success() {
-                    backend.asking.refused(ask.what, model, status, &backend.name);
+                    backend.asking.refused(dialect, ask.what, model, status, &backend.name);
                 }
                 return Ok(returned(reply, None, None));
             }
@@ -119,17 +121,10 @@ impl Proxy {
         });
         let http10 = version == Version::HTTP_10;
         let mut answer = pass_on(reply, http10, backend.event_timeout, beyond, observation);
-        if let (Some(Gatherable { model, share }), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
+        if let (Some(Gatherable { model, reply, share }), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
             let url = backend.base_url.as_ref().map(ToString::to_string).unwrap_or_default();
-            *onward = Onward::Gathered(Gathering {
-                content,
-                choices,
-                shape: Shape::of_dialect(dialect),
-                backend: index,
-                model,
-                url,
-                share,
-            });
+            *onward =
+                Onward::Gathered(Gathering { content, choices, dialect, reply, backend: index, model, url, share });
         }
         answer
     }

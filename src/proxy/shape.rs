@@ -35,8 +35,30 @@ impl Shape {
     /// An error's JSON. Anthropic has types for statuses where OpenAI has `kind`, and neither `param` nor `code`.
     pub(super) fn error(self, status: StatusCode, message: &str, kind: &str, param: &Value, code: &Value) -> String {
         match self {
+            Self::OpenAi => self.write(message, kind, param, code),
+            Self::Anthropic => self.write(message, anthropic_type(status), param, code),
+        }
+    }
+
+    /// An upstream's error as JSON; `kind` is the type it gave. `None` where it gave none.
+    pub(super) fn upstream_error(
+        self,
+        status: StatusCode,
+        message: &str,
+        kind: Option<&str>,
+        param: &Value,
+        code: &Value,
+    ) -> String {
+        match kind {
+            Some(kind) => self.write(message, kind, param, code),
+            None => self.error(status, message, "upstream_error", param, code),
+        }
+    }
+
+    fn write(self, message: &str, kind: &str, param: &Value, code: &Value) -> String {
+        match self {
             Self::OpenAi => json!({"error": {"message": message, "type": kind, "param": param, "code": code}}),
-            Self::Anthropic => json!({"type": "error", "error": {"type": anthropic_type(status), "message": message}}),
+            Self::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
         }
         .to_string()
     }

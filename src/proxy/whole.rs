@@ -30,7 +30,8 @@ use super::shape::Shape;
 use super::site::Site;
 use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
-use crate::wire::chat::{Assembler, LARGEST, Standing};
+use crate::wire::Dialect;
+use crate::wire::assemble::{Assembler, LARGEST, Standing};
 use crate::wire::encoding::{Codings, Decoder, Undecodable};
 use crate::wire::sse::{Item, SseParser, opens_stream};
 
@@ -60,8 +61,10 @@ pub(super) struct Gathering {
     pub(super) content: Content,
     /// The choices asked for.
     pub(super) choices: u32,
-    /// How the client reads errors.
-    pub(super) shape: Shape,
+    /// What the client speaks, and so how it reads errors.
+    pub(super) dialect: Dialect,
+    /// What the reply is put together by.
+    pub(super) reply: Assembler,
     /// Who is guilty should it fail, an index into the site's backends, and where that is.
     pub(super) backend: usize,
     pub(super) url: String,
@@ -102,15 +105,16 @@ pub(super) async fn gather(
     response: Response<Observed>,
     client: &Client,
 ) -> Response<Observed> {
-    let Gathering { content, choices, shape, backend, url, model, share } = gathering;
+    let Gathering { content, choices, dialect, reply, backend, url, model, share } = gathering;
+    let shape = Shape::of_dialect(dialect);
     let backend = &site.backends[backend];
     let (mut head, observed) = response.into_parts();
     let mut source = Source { observed: observed.kept(), decoder: None, taken: 0, share, is_over: false };
     let gathered = match content {
-        Content::Unlabelled => unlabelled(&mut source, choices).await,
-        Content::Events => events(&mut source, None, choices).await,
+        Content::Unlabelled => unlabelled(&mut source, reply, choices).await,
+        Content::Events => events(&mut source, reply, None, choices).await,
         Content::Encoded { codings, .. } => match source.decode(codings) {
-            Ok(()) => events(&mut source, None, choices).await,
+            Ok(()) => events(&mut source, reply, None, choices).await,
             Err(lost) => lost,
         },
         Content::Opaque => {
@@ -133,7 +137,7 @@ pub(super) async fn gather(
         }
         Gathered::Reply { json, lacks_usage } => {
             if lacks_usage {
-                backend.asking.without_usage(&model, &backend.name);
+                backend.asking.without_usage(dialect, &model, &backend.name);
             }
             describe_json(&mut head.headers);
             json.into()
@@ -212,7 +216,7 @@ impl Source {
 }
 
 /// Reads a reply that does not say what it is: how its first line begins does.
-async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
+async fn unlabelled(source: &mut Source, reply: Assembler, choices: u32) -> Gathered {
     let mut document = BytesMut::new();
     let mut is_document = false;
     loop {
@@ -233,7 +237,7 @@ async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0xEF | 0xBB | 0xBF);
         let blank = document.iter().take_while(|byte| is_blank(byte)).count();
         match opens_stream(&document[blank..]) {
-            Some(true) => return events(source, Some(document), choices).await,
+            Some(true) => return events(source, reply, Some(document), choices).await,
             Some(false) => is_document = true,
             None => is_document = blank > MOST_BLANK,
         }
@@ -242,9 +246,9 @@ async fn unlabelled(source: &mut Source, choices: u32) -> Gathered {
 
 /// Reads a stream of events. `guessed` was read before, of a reply that may yet turn out to be none: it is handed on if no
 /// event comes.
-async fn events(source: &mut Source, mut guessed: Option<BytesMut>, choices: u32) -> Gathered {
+async fn events(source: &mut Source, reply: Assembler, mut guessed: Option<BytesMut>, choices: u32) -> Gathered {
     let mut parser = SseParser::new(LARGEST);
-    let mut events = Events::default();
+    let mut events = Events { reply, oversized: false, came: false, read: 0 };
     if let Some(first) = &guessed {
         events.read = first.len();
         parser.feed(first, &mut |item| events.add(item));
@@ -294,7 +298,6 @@ async fn events(source: &mut Source, mut guessed: Option<BytesMut>, choices: u32
 }
 
 /// The events of a stream so far.
-#[derive(Default)]
 struct Events {
     reply: Assembler,
     oversized: bool,
@@ -354,8 +357,8 @@ fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
     let silent = || format!("upstream {backend:?} ended its stream in an error without words; try again");
     let message = message.as_str().map_or_else(silent, str::to_owned);
     let [kind, param, code] = ["type", "param", "code"].map(|name| error.get(name).cloned().unwrap_or_default());
-    let kind = kind.as_str().filter(|kind| *kind != "error").unwrap_or("upstream_error");
-    shape.error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code)
+    let kind = kind.as_str().filter(|kind| !matches!(*kind, "" | "error"));
+    shape.upstream_error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code)
 }
 
 #[cfg(test)]
@@ -380,6 +383,18 @@ mod tests {
         ] {
             let expected = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
             assert_eq!(told(error), expected, "{error}");
+        }
+        let anthropic =
+            |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::Anthropic, error, "up")).unwrap() };
+        for (error, kind) in [
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"m"},"request_id":"r"}"#,
+                "overloaded_error",
+            ),
+            (r#"{"type":"error","error":{"type":7,"message":"m"}}"#, "api_error"),
+            (r#"{"error":{"message":"m","code":"c"}}"#, "api_error"),
+        ] {
+            assert_eq!(anthropic(error), json!({"type": "error", "error": {"type": kind, "message": "m"}}), "{error}");
         }
         for error in ["{}", "[1]", "7", "true", r#"{"message":7}"#, "not json"] {
             assert!(told(error)["error"]["message"].as_str().unwrap().contains("\"up\""), "{error}");

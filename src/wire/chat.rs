@@ -9,14 +9,12 @@
 
 use crate::wire::Meaning;
 
-mod assemble;
 mod document;
 mod scan;
 mod strip;
 mod text;
 mod walk;
 
-pub use assemble::{Assembler, LARGEST, Standing};
 pub use strip::{Stripped, UsageStripper};
 pub use text::{output_text, prompt_text};
 

@@ -1,5 +1,6 @@
 //! The wire: encoded bytes → bytes ([`encoding`]) → events ([`sse`]), and one file per dialect: event → what it means
-//! ([`chat`], [`completion`], [`responses`], [`messages`], [`embeddings`], [`rerank`]).
+//! ([`chat`], [`completion`], [`responses`], [`messages`], [`embeddings`], [`rerank`]). What a stream's events are the
+//! parts of is put together in [`assemble`].
 //!
 //! Invariant: reading never fails. What cannot be understood is reported as such and the next event is read.
 
@@ -7,6 +8,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+pub mod assemble;
 pub mod chat;
 pub mod completion;
 mod dialect;

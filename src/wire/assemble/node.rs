@@ -4,7 +4,7 @@
 //! left out, and the [`Room`] remembers that something was.
 
 use super::LARGEST;
-use crate::wire::raw::{items, members};
+use crate::wire::raw::{self, items, members};
 
 /// How deep objects within objects are merged; a tool call's arguments are three deep.
 const NESTING: u8 = 6;
@@ -115,6 +115,52 @@ impl Members {
     /// Whether a member is this raw string.
     pub(super) fn is(&self, key: &str, value: &str) -> bool {
         matches!(self.node(key), Some(Node::Text(text)) if inside(value) == Some(text))
+    }
+
+    /// Continues a text with a raw string. A member that is something else by now stays as it is.
+    pub(super) fn join(&mut self, key: &str, value: &str, room: &mut Room) {
+        let Some(more) = inside(value) else { return };
+        let began = match self.node(key) {
+            None => Some(""),
+            Some(Node::Raw(raw)) if **raw == *"null" => Some(""),
+            Some(Node::Raw(raw)) => inside(raw),
+            Some(_) => None,
+        };
+        let node = match began.map(str::to_owned) {
+            Some(began) => self.set(key, Node::Text(began), room),
+            None => self.node_mut(key),
+        };
+        let Some(Node::Text(text)) = node else { return };
+        if room.take(more.len()) {
+            text.push_str(more);
+        }
+    }
+
+    /// Continues a list with an item. A member that is something else by now stays as it is.
+    pub(super) fn append(&mut self, key: &str, item: &str, room: &mut Room) {
+        let began = match self.node(key) {
+            None => Some("[]"),
+            Some(Node::Raw(raw)) if **raw == *"null" => Some("[]"),
+            Some(Node::Raw(raw)) => raw.starts_with('[').then_some(&**raw),
+            Some(_) => None,
+        };
+        let list = began.map(|began| {
+            let mut list = Vec::new();
+            items(began, |item| list.push(item.into()));
+            Node::List(list)
+        });
+        let node = match list {
+            Some(list) => self.set(key, list, room),
+            None => self.node_mut(key),
+        };
+        let Some(Node::List(list)) = node else { return };
+        if room.take(item.len() + size_of::<Box<str>>()) {
+            list.push(item.into());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     fn merge_object(&mut self, text: &str, nesting: u8, room: &mut Room) {
@@ -270,8 +316,13 @@ fn write_name(name: &str, out: &mut String) {
     out.push(':');
 }
 
+/// Whether an `error` says nothing: `null`, `false`, `0`, an empty string, list or object.
+pub(super) fn is_empty(text: &str) -> bool {
+    text == "null" || raw::is_empty(text)
+}
+
 /// The inside of a raw string. `None` for anything else.
-fn inside(value: &str) -> Option<&str> {
+pub(super) fn inside(value: &str) -> Option<&str> {
     value.strip_prefix('"')?.strip_suffix('"')
 }
 

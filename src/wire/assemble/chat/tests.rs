@@ -1,10 +1,15 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use crate::wire::Dialect;
+use crate::wire::assemble::{Assembler, LARGEST, Standing};
+
+fn empty() -> Assembler {
+    Assembler::of(Dialect::Chat).unwrap()
+}
 
 fn assembled<'a>(events: impl IntoIterator<Item = &'a str>) -> Value {
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     events.into_iter().for_each(|event| reply.event(event.as_bytes()));
     serde_json::from_str(&reply.json()).unwrap_or_else(|error| panic!("{error}: {}", reply.json()))
 }
@@ -49,13 +54,13 @@ fn a_stream_as_openai_sends_it() {
 
 #[test]
 fn members_come_in_the_order_of_the_api() {
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     reply.event(br#"{"x":1,"model":"m","choices":[{"finish_reason":"stop","delta":{"content":"a","z":1,"role":"assistant"}}],"usage":{},"created":1,"id":"c"}"#);
     assert_eq!(
         reply.json(),
         r#"{"id":"c","object":"chat.completion","model":"m","created":1,"choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"z":1},"logprobs":null,"finish_reason":"stop"}],"usage":{},"x":1}"#
     );
-    assert_eq!(Assembler::new().json(), r#"{"object":"chat.completion","choices":[]}"#);
+    assert_eq!(empty().json(), r#"{"object":"chat.completion","choices":[]}"#);
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn choices_are_sorted_and_keep_what_else_they_say() {
 
 #[test]
 fn logprobs_are_continued_with_the_digits_they_have() {
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     for number in ["-0.10000000000000001", "-1e-7"] {
         let event = format!(
             r#"{{"choices":[{{"delta":{{"content":"a"}},"logprobs":{{"content":[{{"logprob":{number}}}],"refusal":null}}}}]}}"#
@@ -229,27 +234,27 @@ fn how_a_stream_stands() {
         (&["[DONE]"], 1, true, Standing::Half),
         (&[r#"{"choices":[],"usage":{}}"#, "[DONE]"], 1, true, Standing::Half),
     ] {
-        let mut reply = Assembler::new();
+        let mut reply = empty();
         for event in events {
             reply.event(event.as_bytes());
         }
         assert_eq!(reply.standing(choices, in_order), expected, "{events:?}");
     }
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     reply.event(error.as_bytes());
     assert_eq!((reply.error(), reply.is_over()), (Some(r#"{"message":"busy"}"#), true));
 }
 
 #[test]
 fn what_is_kept_is_bounded() {
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     let event = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "x".repeat(1 << 20));
     (0..15).for_each(|_| reply.event(event.as_bytes()));
     assert!(!reply.is_too_large());
     (0..2).for_each(|_| reply.event(event.as_bytes()));
     assert!(reply.is_too_large() && reply.is_over() && reply.json().len() <= LARGEST + 1024);
     // What is said again and again, and counts once, never exceeds it; nor does what is many.
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     let padding = "x".repeat(1 << 16);
     for number in 0..1_200 {
         let event = format!(
@@ -258,7 +263,7 @@ fn what_is_kept_is_bounded() {
         reply.event(event.as_bytes());
     }
     assert!(!reply.is_too_large() && reply.json().len() < 4 * padding.len());
-    let mut reply = Assembler::new();
+    let mut reply = empty();
     let deep = r#"{"a":"#.repeat(100_000) + "1" + &"}".repeat(100_000);
     reply.event(format!(r#"{{"choices":[{{"delta":{{"deep":{deep}}}}}]}}"#).as_bytes());
     assert!(reply.json().len() > 100_000);
@@ -280,7 +285,7 @@ proptest! {
 
     #[test]
     fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-        let mut reply = Assembler::new();
+        let mut reply = empty();
         reply.event(&bytes);
         prop_assert!(serde_json::from_str::<Value>(&reply.json()).is_ok());
     }
