@@ -269,8 +269,8 @@ impl Refusal {
                 None,
                 "backend_not_available",
                 format!(
-                    "the backend {backend:?} is a model in this process, which answers chat completions only; route \
-                     other requests elsewhere"
+                    "the backend {backend:?} is a model in this process, which answers chat completions and completions \
+                     only; route other requests elsewhere"
                 ),
             ),
             Self::Llama { backend, refused } => told_by_llama(backend, refused),

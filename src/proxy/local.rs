@@ -7,7 +7,7 @@ use super::failure::Refusal;
 use super::reply::BackendBody;
 use super::request::ModelRequest;
 use super::{Answer, Onward};
-use crate::backend::llama::{Llama, Reply};
+use crate::backend::llama::{Kind, Llama, Reply};
 use crate::clock::Stamped;
 use crate::measure::{Answered, Content, Framing, Observation};
 use crate::transport::ConnectPhases;
@@ -20,11 +20,15 @@ pub(super) async fn answer(
     version: Version,
     observation: &mut Observation,
 ) -> Result<Answer, Refusal> {
-    if wanted.dialect != Dialect::Chat {
-        return Err(Refusal::NotServing { backend: llama.name().to_string() });
-    }
+    let kind = match wanted.dialect {
+        Dialect::Chat => Kind::Chat,
+        Dialect::Completion => Kind::Completion,
+        Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => {
+            return Err(Refusal::NotServing { backend: llama.name().to_string() });
+        }
+    };
     let Reply { stream, body, sent, head_at } =
-        llama.chat(wanted.into_body(None)).await.map_err(|(refused, sent)| {
+        llama.answer(kind, wanted.into_body(None)).await.map_err(|(refused, sent)| {
             observation.unanswered(Some(sent), ConnectPhases::default());
             Refusal::Llama { backend: llama.name().to_string(), refused }
         })?;

@@ -245,6 +245,12 @@ fn other_paths_and_models_are_told_where_to_go() {
     assert_eq!(reply.status, 501);
     let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("\"dummy\"") && message.contains("chat completions"), "{message}");
+    for path in ["responses", "messages", "embeddings", "rerank"] {
+        let body = r#"{"model":"llama-2-x","prompt":"x","messages":[{"role":"user","content":"x"}]}"#;
+        let other = post(body).replace("/v1/chat/completions", &format!("/v1/{path}"));
+        let reply = proxy.client().ask(other);
+        assert_eq!(reply.status, 501, "{path}: {reply:?}");
+    }
 }
 
 #[test]

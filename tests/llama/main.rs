@@ -6,9 +6,11 @@
 mod support;
 
 mod api;
+mod completions;
 mod loading;
 mod real;
 mod slots;
+mod tiny;
 
 use std::path::PathBuf;
 

@@ -125,3 +125,14 @@ fn hard_text_streams_whole_characters() {
     );
     assert!(!trick.is_empty());
 }
+
+#[test]
+fn raw_text_goes_on_without_a_template() {
+    let proxy = start(&real("dtype = \"f32\"\nmax_sequences = 2\nmax_context = 512"));
+    let body = r#"{"model":"llama-2-tiny","prompt":"The capital of France is","temperature":0,"max_tokens":8}"#;
+    let raw = post(body).replace("/v1/chat/completions", "/v1/completions");
+    let reply = patient(&proxy).ask(raw).json();
+    let text = reply["choices"][0]["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
+    assert!(text.starts_with(" Paris"), "{text:?}");
+    assert_eq!(reply["usage"]["prompt_tokens"], 5, "no template, and no BOS with this model");
+}

@@ -8,7 +8,7 @@ use crate::support::stage::Proxy;
 use crate::{chat, dummy, post, shape, start};
 
 /// A backend whose context no stream fills while a test runs, and the folder its shape is in.
-fn wide(more: &str) -> (String, tempfile::TempDir) {
+pub(crate) fn wide(more: &str) -> (String, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let config = std::fs::read_to_string(shape().join("config.json")).unwrap();
     let wide = config.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 50000");
@@ -25,11 +25,11 @@ fn endless(proxy: &Proxy) -> Client {
     client
 }
 
-fn slots(proxy: &Proxy) -> f64 {
+pub(crate) fn slots(proxy: &Proxy) -> f64 {
     proxy.scrape().sum("engine_kv_slots_in_use", &[])
 }
 
-fn waiting(proxy: &Proxy) -> f64 {
+pub(crate) fn waiting(proxy: &Proxy) -> f64 {
     proxy.scrape().sum("engine_queue_length", &[])
 }
 

@@ -15,10 +15,11 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Refused;
-use super::call::{Call, Sampler};
+use super::call::{Call, Kind, Sampler};
 use super::engine::{Job, Queue, said};
-use super::events::Identity;
+use super::events::{Identity, Wording};
 use super::model::Facts;
+use super::prompts::Prepared;
 use super::reply::Request;
 use super::text::{StopMatcher, Text};
 
@@ -35,6 +36,7 @@ pub(super) struct Desk {
 
 /// A request that is still to be read.
 pub(super) struct Unread {
+    pub(super) kind: Kind,
     /// Its JSON.
     pub(super) body: Bytes,
     /// Who waits for it.
@@ -54,11 +56,11 @@ pub(super) fn start(backend: &str, desk: &Arc<Desk>, waiting: usize) -> io::Resu
     let (sender, unread) = sync_channel::<Unread>(waiting);
     let desk = desk.clone();
     let read = move || {
-        for Unread { body, reply } in unread {
+        for Unread { kind, body, reply } in unread {
             if reply.is_closed() {
                 continue;
             }
-            let accepted = catch_unwind(AssertUnwindSafe(|| desk.accept(&body)))
+            let accepted = catch_unwind(AssertUnwindSafe(|| desk.accept(kind, &body)))
                 .unwrap_or_else(|panic| Err(Refused::Broken(said(&*panic).to_owned())));
             // Who has left meanwhile drops the request's channel, and so cancels it.
             drop(reply.send(accepted));
@@ -69,53 +71,33 @@ pub(super) fn start(backend: &str, desk: &Arc<Desk>, waiting: usize) -> io::Resu
 
 impl Desk {
     /// Reads a request and hands every choice of it over to the engine.
-    fn accept(&self, body: &[u8]) -> Result<Accepted, Refused> {
-        let call = Call::read(body, self.text.defaults(), self.vocab_size)?;
-        self.refuse_what_cannot_fit(&call)?;
-        let prompt = self.text.prompt(&call.messages)?;
-        if let Some(token) = prompt.iter().find(|&&token| token as usize >= self.vocab_size) {
-            // Caught here, it ends one request; in the engine, all.
-            return Err(Refused::Broken(format!("token {token} is beyond the model's {} tokens", self.vocab_size)));
-        }
+    fn accept(&self, kind: Kind, body: &[u8]) -> Result<Accepted, Refused> {
+        let call = Call::read(kind, body, self.text.defaults(), self.vocab_size)?;
+        self.refuse_too_many(&call)?;
+        let prompts = self.prepare(&call)?;
         // Before the engine knows of it, so that it comes before whatever the engine does with it.
         let head_at = Instant::now();
-        let request = self.submit(&call, prompt)?;
+        let request = self.submit(&call, &prompts)?;
         Ok(Accepted { request, stream: call.stream, head_at })
     }
 
-    /// Refuses messages of more bytes than the context's tokens can stand for, before work is put into them.
-    fn refuse_what_cannot_fit(&self, call: &Call) -> Result<(), Refused> {
-        let bytes: usize = call.messages.iter().map(|message| message.content.len()).sum();
-        let context = self.facts.max_context;
-        if bytes <= context.saturating_mul(self.text.longest_piece()) {
+    /// Refuses more choices than can ever run and wait at once.
+    fn refuse_too_many(&self, call: &Call) -> Result<(), Refused> {
+        let (choices, most) = (call.all_choices(), self.queue.room());
+        if choices <= most {
             return Ok(());
         }
-        let message = format!(
-            "the messages have {bytes} bytes, more than {context} tokens of this model can stand for (max_context); \
-             send less"
-        );
-        Err(Refused::Bad { param: Some("messages".to_owned()), message })
+        let message =
+            format!("it asks for {choices} choices and at most {most} can run or wait (max_queue); ask for fewer");
+        let param = if call.choices > 1 { "n" } else { "prompt" };
+        Err(Refused::Bad { param: Some(param.to_owned()), message })
     }
 
-    /// Hands every choice of `call` over to the engine.
-    fn submit(&self, call: &Call, prompt: Vec<u32>) -> Result<Request, Refused> {
-        let (context, prompt_tokens) = (self.facts.max_context, prompt.len());
-        if prompt_tokens >= context {
-            let message = format!(
-                "the prompt has {prompt_tokens} tokens and the context holds {context}, output included \
-                 (max_context); send less"
-            );
-            return Err(Refused::Bad { param: Some("messages".to_owned()), message });
-        }
-        if call.choices as usize > self.queue.room() {
-            let most = self.queue.room();
-            let message =
-                format!("n is {} and at most {most} choices can run or wait (max_queue); ask for fewer", call.choices);
-            return Err(Refused::Bad { param: Some("n".to_owned()), message });
-        }
+    /// Hands every choice of `call` over to the engine: `n` of each prompt, one prompt after the other.
+    fn submit(&self, call: &Call, prompts: &[Prepared]) -> Result<Request, Refused> {
+        let outputs = prompts.iter().map(|prompt| Job::most_outputs(prompt.max_tokens)).fold(0, usize::saturating_add);
+        let (output, outputs) = mpsc::channel(outputs.saturating_mul(call.choices as usize));
         let limits = &call.limits;
-        let max_tokens = limits.max_tokens.unwrap_or(usize::MAX).min(context - prompt_tokens);
-        let (output, outputs) = mpsc::channel(Job::most_outputs(max_tokens).saturating_mul(call.choices as usize));
         let seed = call.sampling.seed.unwrap_or_else(random);
         let own_ends = if limits.ignore_eos { &[][..] } else { self.text.end_ids() };
         let end_ids = sorted(own_ends.iter().chain(&limits.stop_ids));
@@ -123,34 +105,37 @@ impl Desk {
         let never = if limits.ignore_eos { self.text.end_ids() } else { &[] };
         let banned = sorted(never.iter().chain(&self.unsayable));
         let banned_at_first = sorted(banned.iter().chain(&*end_ids));
-        let prompt: Arc<[u32]> = prompt.into();
         let stop = StopMatcher::new(&limits.stop);
-        let job = |choice: u32| Job {
-            prompt: prompt.clone(),
+        // `place` is that among the choices of the same prompt: what they say is what they would if it came alone.
+        let job = |choice: u32, prompt: &Prepared, place: u32| Job {
+            prompt: prompt.tokens.clone(),
             choice,
-            sampler: Sampler::new(&call.sampling, seed.wrapping_add(u64::from(choice))),
-            decoder: self.text.decoder(),
+            sampler: Sampler::new(&call.sampling, seed.wrapping_add(u64::from(place))),
+            decoder: prompt.decoder.clone(),
             stop: stop.clone(),
             end_ids: end_ids.clone(),
             banned: banned.clone(),
             banned_at_first: banned_at_first.clone(),
-            max_tokens,
+            max_tokens: prompt.max_tokens,
             min_tokens: limits.min_tokens,
             logprobs: call.sampling.top_logprobs.is_some(),
             output: output.clone(),
         };
-        self.queue.submit((0..call.choices).map(job).collect())?;
+        let each = prompts.iter().flat_map(|prompt| (0..call.choices).map(move |place| (prompt, place)));
+        self.queue.submit((0..).zip(each).map(|(choice, (prompt, place))| job(choice, prompt, place)).collect())?;
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let wording = Wording::of(call, prompts);
         Ok(Request {
             identity: Identity {
-                id: format!("chatcmpl-{:016x}{:016x}", random(), random()),
+                id: format!("{}-{:016x}{:016x}", wording.id_prefix(), random(), random()),
                 created,
                 model: cropped(call.model.as_deref().unwrap_or_default()),
                 fingerprint: self.fingerprint.clone(),
             },
+            wording,
             text: self.text.clone(),
-            prompt_tokens,
-            choices: call.choices,
+            prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
+            choices: call.all_choices(),
             include_usage: call.include_usage,
             continuous_usage: call.continuous_usage,
             logprobs: call.sampling.top_logprobs.is_some(),

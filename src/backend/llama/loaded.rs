@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::call::Kind;
 use super::desk::{self, Accepted, Desk, Unread};
 use super::engine::{Engine, Queue, StepListener};
 use super::loading::Loading;
@@ -70,11 +71,11 @@ impl<M: Forward> Parts<M> {
 
 impl Loaded {
     /// Hands a request's JSON in. It is read elsewhere; when it was accepted, its reply can begin.
-    pub(super) async fn hand_in(&self, body: Bytes) -> Result<Accepted, Refused> {
+    pub(super) async fn hand_in(&self, kind: Kind, body: Bytes) -> Result<Accepted, Refused> {
         // Refused before work is put into it; asked again when it is submitted.
         self.desk.queue.check(1)?;
         let (reply, accepted) = oneshot::channel();
-        self.reader.try_send(Unread { body, reply }).map_err(|error| match error {
+        self.reader.try_send(Unread { kind, body, reply }).map_err(|error| match error {
             TrySendError::Full(_) => {
                 let waiting = self.desk.queue.waiting();
                 Refused::Full { waiting, retry_after: Duration::from_secs(1) }

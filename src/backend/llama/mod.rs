@@ -1,7 +1,7 @@
 //! A Llama model in this process: continuous batching on one thread that owns the device.
 //!
-//! A request is read at the `desk`: parsed (`call`), rendered and tokenized (`text`), and handed to the `engine`, whose
-//! steps run the `model` over all sequences at once. What comes back is a `reply` like any other.
+//! A request is read at the `desk`: parsed (`call`), rendered and tokenized (`prompts`, `text`), and handed to the
+//! `engine`, whose steps run the `model` over all sequences at once. What comes back is a `reply` like any other.
 //!
 //! One model lives on one device: splitting it over several GPUs is out of scope.
 
@@ -22,9 +22,11 @@ mod events;
 mod loaded;
 mod loading;
 mod model;
+mod prompts;
 mod reply;
 mod text;
 
+pub use call::Kind;
 pub use engine::{Step, StepListener};
 pub use error::LoadError;
 pub use reply::{Reply, ReplyBody};
@@ -182,24 +184,24 @@ impl Llama {
         }
     }
 
-    /// Answers a chat completion request, given as its JSON. Returns when the reply's head is known.
+    /// Answers a request of this `kind`, given as its JSON. Returns when the reply's head is known.
     ///
     /// Dropping the future or the reply's body cancels the request.
     ///
     /// # Errors
     /// See [`Refused`]; with the instant of the hand-over.
-    pub async fn chat(&self, body: Bytes) -> Result<Reply, (Refused, Instant)> {
+    pub async fn answer(&self, kind: Kind, body: Bytes) -> Result<Reply, (Refused, Instant)> {
         let sent = Instant::now();
-        self.accepted(body, sent).await.map_err(|refused| (refused, sent))
+        self.accepted(kind, body, sent).await.map_err(|refused| (refused, sent))
     }
 
-    async fn accepted(&self, body: Bytes, sent: Instant) -> Result<Reply, Refused> {
+    async fn accepted(&self, kind: Kind, body: Bytes, sent: Instant) -> Result<Reply, Refused> {
         let loaded = match self.0.loading.now() {
             None => return Err(Refused::Loading),
             Some(Err(error)) => return Err(Refused::Down(error.to_string())),
             Some(Ok(loaded)) => loaded,
         };
-        let Accepted { request, stream, head_at } = loaded.hand_in(body).await?;
+        let Accepted { request, stream, head_at } = loaded.hand_in(kind, body).await?;
         if stream {
             return Ok(Reply { stream, body: ReplyBody::stream(request), sent, head_at });
         }

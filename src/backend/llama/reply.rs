@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::engine::Output;
-use super::events::{Count, Events, Identity, Usage, WholeChoice, whole};
+use super::events::{Count, Events, Identity, Usage, WholeChoice, Wording, whole};
 use super::text::Text;
 use crate::clock::{EngineReport, ReadStamp, Stamped};
 
@@ -34,9 +34,12 @@ pub struct Reply {
 /// What a reply is made of.
 pub(super) struct Request {
     pub(super) identity: Identity,
+    pub(super) wording: Wording,
     pub(super) text: Arc<Text>,
+    /// Of all prompts.
     pub(super) prompt_tokens: usize,
-    pub(super) choices: u32,
+    /// Of all prompts.
+    pub(super) choices: usize,
     pub(super) include_usage: bool,
     pub(super) continuous_usage: bool,
     pub(super) logprobs: bool,
@@ -62,7 +65,7 @@ struct Stream {
     continuous: bool,
     /// Tokens of each choice so far.
     tokens: Vec<usize>,
-    unfinished: u32,
+    unfinished: usize,
     prompt_tokens: usize,
     /// Events that are ready, each with its instant.
     ready: VecDeque<(Bytes, Instant)>,
@@ -75,11 +78,11 @@ impl ReplyBody {
     pub(super) fn stream(request: Request) -> Self {
         let usage = if request.include_usage { Usage::Later } else { Usage::Absent };
         let stream = Stream {
-            events: Events::new(&request.identity, request.text),
+            events: Events::new(&request.identity, request.text, request.wording),
             outputs: request.outputs,
             usage,
             continuous: request.continuous_usage,
-            tokens: vec![0; request.choices as usize],
+            tokens: vec![0; request.choices],
             unfinished: request.choices,
             prompt_tokens: request.prompt_tokens,
             ready: VecDeque::new(),
@@ -120,9 +123,9 @@ impl ReplyBody {
             }
         }
         let stamp = Some(ReadStamp { at: Instant::now(), number: 0 });
-        let Request { identity, text, prompt_tokens, logprobs, .. } = request;
+        let Request { identity, mut wording, text, prompt_tokens, logprobs, .. } = request;
         // With probabilities it may have megabytes, which would keep this thread's streams waiting.
-        let write = move || whole(&identity, &text, &choices, prompt_tokens, logprobs);
+        let write = move || whole(&identity, &text, &mut wording, &choices, prompt_tokens, logprobs);
         let reply = tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?;
         Ok(Self { source: Source::Whole(reply), stamp, report })
     }
@@ -155,16 +158,18 @@ impl Stream {
         match output {
             Output::Admitted { choice, at } => {
                 report.admitted = report.admitted.or(Some(at));
-                self.ready.push_back((self.events.role(choice, self.usage()), at));
+                self.ready.extend(self.events.begin(choice, self.usage()).map(|event| (event, at)));
             }
             Output::Prefilled { at } => report.prefilled = report.prefilled.or(Some(at)),
             Output::Token(token) => {
                 self.set_tokens(token.choice, token.tokens);
-                self.ready.push_back((self.events.token(&token, self.usage()), token.at));
+                let usage = self.usage();
+                self.ready.push_back((self.events.token(&token, usage), token.at));
             }
             Output::Finished { choice, at, reason, tokens, logprobs } => {
                 self.set_tokens(choice, tokens);
-                self.ready.push_back((self.events.finish(choice, reason, &logprobs, self.usage()), at));
+                let usage = self.usage();
+                self.ready.push_back((self.events.finish(choice, reason, &logprobs, usage), at));
                 self.unfinished = self.unfinished.saturating_sub(1);
                 if self.unfinished == 0 {
                     if self.usage == Usage::Later {

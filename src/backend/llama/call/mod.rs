@@ -1,39 +1,75 @@
-//! What a chat completion request asks of the engine.
+//! What a request asks of the engine: a chat completion, or a legacy completion.
 //!
 //! Invariant: a request is served as it asks or refused with the field at fault. What would change the answer is never
 //! ignored; what would not, is.
 
 use serde_json::Value;
 
+mod completion;
 mod field;
+mod limits;
 mod messages;
 mod refused;
 mod sampler;
 
 use field::Field;
 
+pub(super) use completion::MAX_TOKENS;
 pub(super) use field::crop;
+pub(super) use limits::Limits;
 pub(super) use sampler::Sampler;
 
-/// A chat completion request, read and checked.
+/// What a model can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `/v1/chat/completions`: the answer to a conversation.
+    Chat,
+    /// `/v1/completions`: how a text goes on.
+    Completion,
+}
+
+/// A request, read and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {
     /// The model's name as the client wrote it.
     pub(super) model: Option<String>,
-    /// The conversation; not empty.
-    pub(super) messages: Vec<Message>,
+    /// What the model is given.
+    pub(super) input: Input,
     /// `stream: true`.
     pub(super) stream: bool,
     /// `stream_options.include_usage`: a last event with `choices: []` and `usage`.
     pub(super) include_usage: bool,
     /// `stream_options.continuous_usage_stats`: `usage` on every event.
     pub(super) continuous_usage: bool,
-    /// `n`, at least 1.
+    /// `n`, for each prompt: at least 1.
     pub(super) choices: u32,
     /// How tokens are chosen.
     pub(super) sampling: Sampling,
     /// When generation ends.
     pub(super) limits: Limits,
+}
+
+/// What the model is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Input {
+    /// A conversation to answer; not empty.
+    Chat(Vec<Message>),
+    /// Texts to go on with.
+    Completion {
+        /// At least one.
+        prompts: Vec<Prompt>,
+        /// Each choice begins with its prompt.
+        echo: bool,
+    },
+}
+
+/// A text to go on with, as the client wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Prompt {
+    /// Still to be turned into tokens; may be empty.
+    Text(String),
+    /// Tokens of the vocabulary, at least one.
+    Tokens(Vec<u32>),
 }
 
 /// One message of the conversation.
@@ -68,21 +104,6 @@ pub(super) struct Sampling {
     pub(super) top_logprobs: Option<usize>,
 }
 
-/// When generation ends.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Limits {
-    /// At most so many output tokens. `None` leaves it to the context.
-    pub(super) max_tokens: Option<usize>,
-    /// No end before so many.
-    pub(super) min_tokens: usize,
-    /// The model's own end does not end it.
-    pub(super) ignore_eos: bool,
-    /// Strings that end it; they are not part of the output.
-    pub(super) stop: Vec<String>,
-    /// Tokens that end it, besides the model's own; sorted, each once.
-    pub(super) stop_ids: Vec<u32>,
-}
-
 /// A request that cannot be served as it asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend) struct BadCall {
@@ -115,29 +136,31 @@ impl BadCall {
     }
 }
 
-/// The most choices of one request, as with OpenAI.
+/// The most choices of one request, as with OpenAI; of all its prompts together.
 const MOST_CHOICES: u64 = 128;
-/// The most stop strings; OpenAI takes 4.
-const MOST_STOPS: usize = 16;
-/// The longest stop string, in bytes, and all of a request's together: they are looked for at every token.
-const LONGEST_STOP: usize = 1024;
-const LONGEST_STOPS: usize = 4096;
-/// The most tokens that may end an answer besides the model's own.
-const MOST_STOP_IDS: usize = 256;
 /// The most tokens with a bias; OpenAI takes 300.
 const MOST_BIASES: usize = 1024;
 /// How much of what a client wrote an error repeats, in bytes.
 pub(super) const REPEATED: usize = 64;
 
 impl Call {
+    /// The choices of all prompts together: at least 1.
+    pub(super) fn all_choices(&self) -> usize {
+        let prompts = match &self.input {
+            Input::Chat(_) => 1,
+            Input::Completion { prompts, .. } => prompts.len(),
+        };
+        prompts * self.choices as usize
+    }
+
     /// Reads a request's JSON. `defaults` are the model's own, for what the request leaves out.
-    pub(super) fn read(body: &[u8], defaults: &Sampling, vocab_size: usize) -> Result<Self, BadCall> {
+    pub(super) fn read(kind: Kind, body: &[u8], defaults: &Sampling, vocab_size: usize) -> Result<Self, BadCall> {
         let whole = |message: String| BadCall { param: None, message };
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| whole(format!("the request body is not valid JSON: {error}")))?;
         let body = body.as_object().ok_or_else(|| whole("the request body must be a JSON object".to_owned()))?;
         let field = |name: &'static str| Field::new(name, body.get(name));
-        refused::check(body)?;
+        refused::check(kind, body)?;
 
         let stream = field("stream").switch()?.unwrap_or(false);
         let stream_options = field("stream_options");
@@ -146,19 +169,32 @@ impl Call {
             return Err(stream_options.bad("only goes with `stream: true`: leave it out, or ask for a stream"));
         }
         let option = |name| stream_options.inner(name, options.and_then(|options| options.get(name))).switch();
+        let choices = u32::try_from(field("n").whole(1..=MOST_CHOICES)?.unwrap_or(1)).unwrap_or(1);
+        let top_logprobs = match kind {
+            Kind::Chat => top_logprobs(&field("logprobs"), &field("top_logprobs"))?,
+            Kind::Completion => completion::logprobs(&field("logprobs"))?,
+        };
+        let (input, max_tokens) = match kind {
+            Kind::Chat => (Input::Chat(messages::read(&field("messages"))?), None),
+            Kind::Completion => {
+                let input = completion::read(&field, choices, top_logprobs.is_some(), vocab_size)?;
+                (input, Some(completion::MAX_TOKENS))
+            }
+        };
         Ok(Self {
             model: field("model").text()?.map(str::to_owned),
-            messages: messages::read(&field("messages"))?,
+            input,
             stream,
             include_usage: option("include_usage")?.unwrap_or(false),
             continuous_usage: option("continuous_usage_stats")?.unwrap_or(false),
-            choices: u32::try_from(field("n").whole(1..=MOST_CHOICES)?.unwrap_or(1)).unwrap_or(1),
-            sampling: sampling(&field, defaults, vocab_size)?,
-            limits: limits(&field, vocab_size)?,
+            choices,
+            sampling: Sampling { top_logprobs, ..sampling(&field, defaults, vocab_size)? },
+            limits: limits::read(&field, max_tokens, vocab_size)?,
         })
     }
 }
 
+/// All but `top_logprobs`.
 fn sampling<'a>(
     field: &impl Fn(&'static str) -> Field<'a>,
     defaults: &Sampling,
@@ -181,7 +217,7 @@ fn sampling<'a>(
         frequency_penalty: field("frequency_penalty").number(-2.0..=2.0)?.unwrap_or(defaults.frequency_penalty),
         presence_penalty: field("presence_penalty").number(-2.0..=2.0)?.unwrap_or(defaults.presence_penalty),
         logit_bias: logit_bias(&field("logit_bias"), vocab_size)?.unwrap_or_else(|| defaults.logit_bias.clone()),
-        top_logprobs: top_logprobs(&field("logprobs"), &field("top_logprobs"))?,
+        top_logprobs: None,
     })
 }
 
@@ -213,66 +249,10 @@ fn top_logprobs(logprobs: &Field<'_>, top: &Field<'_>) -> Result<Option<usize>, 
     }
 }
 
-fn limits<'a>(field: &impl Fn(&'static str) -> Field<'a>, vocab_size: usize) -> Result<Limits, BadCall> {
-    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let older = field("max_tokens").whole(1..=u64::MAX)?;
-    let max_tokens = field("max_completion_tokens").whole(1..=u64::MAX)?.or(older).map(count);
-    let min = field("min_tokens");
-    let min_tokens = min.whole(0..=u64::MAX)?.map_or(0, count);
-    if let Some(most) = max_tokens.filter(|&most| most < min_tokens) {
-        return Err(min.bad(format!("is {min_tokens}, more than the {most} tokens that are allowed")));
-    }
-    Ok(Limits {
-        max_tokens,
-        min_tokens,
-        ignore_eos: field("ignore_eos").switch()?.unwrap_or(false),
-        stop: stop(&field("stop"))?,
-        stop_ids: stop_ids(&field("stop_token_ids"), vocab_size)?,
-    })
-}
-
-fn stop(field: &Field<'_>) -> Result<Vec<String>, BadCall> {
-    let kind = "must be a string or an array of strings";
-    let strings: Vec<&str> = match field.value() {
-        None => Vec::new(),
-        Some(Value::String(string)) => vec![string],
-        Some(Value::Array(strings)) => {
-            strings.iter().map(|string| string.as_str().ok_or_else(|| field.bad(kind))).collect::<Result<_, _>>()?
-        }
-        Some(_) => return Err(field.bad(kind)),
-    };
-    if strings.len() > MOST_STOPS {
-        return Err(field.bad(format!("has {} strings; at most {MOST_STOPS} are looked for", strings.len())));
-    }
-    if strings.contains(&"") {
-        return Err(field.bad("has an empty string, which would end every answer at once: leave it out"));
-    }
-    if let Some(long) = strings.iter().map(|string| string.len()).find(|&length| length > LONGEST_STOP) {
-        return Err(field.bad(format!("has a string of {long} bytes; shorten it to at most {LONGEST_STOP}")));
-    }
-    let together: usize = strings.iter().map(|string| string.len()).sum();
-    if together > LONGEST_STOPS {
-        let problem =
-            format!("has {together} bytes in all its strings; shorten them to at most {LONGEST_STOPS} together");
-        return Err(field.bad(problem));
-    }
-    Ok(strings.into_iter().map(str::to_owned).collect())
-}
-
-fn stop_ids(field: &Field<'_>, vocab_size: usize) -> Result<Vec<u32>, BadCall> {
-    let id = |(at, value): (usize, &Value)| {
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| (id as usize) < vocab_size);
-        id.ok_or_else(|| {
-            field.inner_at(at).bad(format!("must be a token id, from 0 to {}", vocab_size.saturating_sub(1)))
-        })
-    };
-    let mut ids: Vec<u32> = field.array()?.unwrap_or_default().iter().enumerate().map(id).collect::<Result<_, _>>()?;
-    ids.sort_unstable();
-    ids.dedup();
-    if ids.len() > MOST_STOP_IDS {
-        return Err(field.bad(format!("has {} different tokens; leave all but {MOST_STOP_IDS} out", ids.len())));
-    }
-    Ok(ids)
+/// The item `at` of `list`, `value`, as a token.
+fn token_id(list: &Field<'_>, at: usize, value: &Value, vocab_size: usize) -> Result<u32, BadCall> {
+    let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| (id as usize) < vocab_size);
+    id.ok_or_else(|| list.inner_at(at).bad(format!("must be a token id, from 0 to {}", vocab_size.saturating_sub(1))))
 }
 
 #[cfg(test)]

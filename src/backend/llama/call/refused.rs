@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::BadCall;
 use super::field::Field;
+use super::{BadCall, Kind};
 
 /// When a field asks for nothing.
 enum Harmless {
@@ -28,10 +28,11 @@ const PENALTY: &str = "is not supported: use `frequency_penalty` or `presence_pe
 const TEXT: &str = "is not supported: this model reads and writes only text";
 const PROMPT: &str = "is not supported: the prompt is made by the model's own chat template";
 const BIAS: &str = "is not supported: use `logit_bias` with token ids";
+const TOKENS: &str = "is not supported: give the prompt as token ids to decide on each of them";
 const IDS: &str = "is not supported: tokens are told as text";
 const SEARCH: &str = "is not supported: tokens are drawn one by one, with temperature, top_p, top_k and min_p";
 
-/// Fields of OpenAI's API first, then those that vLLM and llama.cpp add.
+/// Whatever is asked: fields of OpenAI's API first, then those that vLLM and llama.cpp add.
 ///
 /// Not here, as they change nothing of the answer: hints to models that think before they answer (`reasoning_effort`,
 /// `include_reasoning`), which these do not; what only tunes another field of this list (`dry_base`, `mirostat_tau`,
@@ -44,9 +45,6 @@ const REFUSED: &[(&str, Harmless, &str)] = &[
     ("modalities", Harmless::Text(&["text"]), TEXT),
     ("audio", Harmless::Absent, TEXT),
     ("web_search_options", Harmless::Absent, "is not supported: this model searches nothing"),
-    ("best_of", Harmless::Number(&[1.0]), "is not supported: ask for `n` answers and choose among them"),
-    ("echo", Harmless::Off, PROMPT),
-    ("suffix", Harmless::Empty, PROMPT),
     ("repetition_penalty", Harmless::Number(&[1.0]), PENALTY),
     ("repeat_penalty", Harmless::Number(&[1.0]), PENALTY),
     ("dry_multiplier", Harmless::Number(&[0.0]), PENALTY),
@@ -81,10 +79,17 @@ const REFUSED: &[(&str, Harmless, &str)] = &[
     ("return_tokens_as_token_ids", Harmless::Off, IDS),
     ("return_token_ids", Harmless::Off, IDS),
     ("return_tokens", Harmless::Off, IDS),
-    ("n_probs", Harmless::Number(&[0.0]), "is not supported: use `logprobs` and `top_logprobs`"),
+    ("n_probs", Harmless::Number(&[0.0]), "is not supported: use `logprobs`"),
     ("post_sampling_probs", Harmless::Off, "is not supported: log probabilities are those before sampling"),
     ("prompt_logprobs", Harmless::Absent, "is not supported: only output tokens have log probabilities"),
     ("lora", Harmless::Empty, "is not supported: this model has no adapters"),
+];
+
+/// What only a completion could be asked for, and how a chat's prompt is made.
+const REFUSED_OF_CHATS: &[(&str, Harmless, &str)] = &[
+    ("best_of", Harmless::Number(&[1.0]), "is not supported: ask for `n` answers and choose among them"),
+    ("echo", Harmless::Off, PROMPT),
+    ("suffix", Harmless::Empty, PROMPT),
     ("chat_template", Harmless::Absent, PROMPT),
     ("chat_template_kwargs", Harmless::Empty, PROMPT),
     ("documents", Harmless::Empty, PROMPT),
@@ -94,9 +99,23 @@ const REFUSED: &[(&str, Harmless, &str)] = &[
     ("truncate_prompt_tokens", Harmless::Absent, PROMPT),
 ];
 
+/// What only a chat could be asked for, and how a completion's prompt is read. The chat template's fields concern none.
+const REFUSED_OF_COMPLETIONS: &[(&str, Harmless, &str)] = &[
+    ("messages", Harmless::Absent, "is not supported: ask `/v1/chat/completions`, or give a `prompt`"),
+    ("top_logprobs", Harmless::Number(&[0.0]), "is not supported: `logprobs` is the number of alternatives"),
+    ("suffix", Harmless::Empty, "is not supported: this model only goes on from a prompt"),
+    ("prompt_embeds", Harmless::Absent, "is not supported: this model reads only text and tokens"),
+    ("add_special_tokens", Harmless::On, TOKENS),
+    ("truncate_prompt_tokens", Harmless::Absent, TOKENS),
+];
+
 /// Refuses what is asked for and not served.
-pub(super) fn check(body: &Map<String, Value>) -> Result<(), BadCall> {
-    for (name, harmless, problem) in REFUSED {
+pub(super) fn check(kind: Kind, body: &Map<String, Value>) -> Result<(), BadCall> {
+    let own = match kind {
+        Kind::Chat => REFUSED_OF_CHATS,
+        Kind::Completion => REFUSED_OF_COMPLETIONS,
+    };
+    for (name, harmless, problem) in REFUSED.iter().chain(own) {
         let field = Field::new(*name, body.get(*name));
         if field.value().is_some_and(|value| !harmless.allows(value)) {
             return Err(field.bad(problem));

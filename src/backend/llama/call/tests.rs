@@ -3,7 +3,14 @@ use super::*;
 const VOCAB: usize = 100;
 
 fn read(body: &str) -> Result<Call, BadCall> {
-    Call::read(body.as_bytes(), &Sampling::default(), VOCAB)
+    Call::read(Kind::Chat, body.as_bytes(), &Sampling::default(), VOCAB)
+}
+
+fn messages(call: Call) -> Vec<Message> {
+    match call.input {
+        Input::Chat(messages) => messages,
+        Input::Completion { .. } => panic!("no chat"),
+    }
 }
 
 /// A request with one question and `fields`.
@@ -16,7 +23,7 @@ fn the_shortest_request_gets_the_defaults() {
     let call = ask("").expect("valid");
     let expected = Call {
         model: None,
-        messages: vec![Message { role: "user".into(), content: "Hi".into() }],
+        input: Input::Chat(vec![Message { role: "user".into(), content: "Hi".into() }]),
         stream: false,
         include_usage: false,
         continuous_usage: false,
@@ -65,7 +72,7 @@ fn the_models_defaults_hold_until_the_request_says_otherwise() {
     let defaults = Sampling { temperature: 0.6, top_p: 0.9, top_k: Some(50), min_p: 0.1, ..Sampling::default() };
     let read = |fields: &str| {
         let body = format!(r#"{{"messages":[{{"role":"user","content":""}}]{fields}}}"#);
-        Call::read(body.as_bytes(), &defaults, VOCAB).expect("valid").sampling
+        Call::read(Kind::Chat, body.as_bytes(), &defaults, VOCAB).expect("valid").sampling
     };
     assert_eq!(read(r#","temperature":null,"top_k":null"#), defaults);
     let openai = read(r#","temperature":1,"top_p":1,"top_k":-1,"min_p":0"#);
@@ -79,7 +86,7 @@ fn content_is_text_in_all_its_forms() {
             {"role":"user","content":[{"type":"text","text":"b"},{"type":"text","text":"c\n"}],"name":"n"},
             {"role":"assistant","content":null,"tool_calls":[]},{"role":"assistant"},{"role":"critic","content":""}]}"#,
     );
-    let messages: Vec<_> = call.expect("valid").messages.into_iter().map(|m| (m.role, m.content)).collect();
+    let messages: Vec<_> = messages(call.expect("valid")).into_iter().map(|m| (m.role, m.content)).collect();
     let expected = [("system", "a"), ("user", "b\nc\n"), ("assistant", ""), ("assistant", ""), ("critic", "")];
     assert_eq!(messages, expected.map(|(role, content)| (role.to_owned(), content.to_owned())));
 }
@@ -195,7 +202,7 @@ fn lists_and_strings_have_an_end() {
     // A vocabulary with room for them.
     let large = |fields: &str| {
         let body = format!(r#"{{"messages":[{{"role":"user","content":""}}],{fields}}}"#);
-        Call::read(body.as_bytes(), &Sampling::default(), 5000)
+        Call::read(Kind::Chat, body.as_bytes(), &Sampling::default(), 5000)
     };
     let ids = |ids: &[u32]| large(&format!(r#""stop_token_ids":{}"#, serde_json::to_string(ids).unwrap()));
     let most: Vec<u32> = (0..256).collect();

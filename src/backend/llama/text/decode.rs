@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::pieces::{Leading, Mended};
 use super::{Text, Words};
 
-/// One sequence's output, token by token.
+/// One sequence's output, token by token. A clone goes on from the same place.
+#[derive(Clone)]
 pub(in crate::backend::llama) struct Decoder {
     text: Arc<Text>,
     /// The bytes of an incomplete character.

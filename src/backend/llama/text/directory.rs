@@ -52,6 +52,7 @@ pub(super) fn read(directory: &Path) -> Result<Parts, LoadError> {
         template,
         bos,
         adds_bos: settings.add_bos_token,
+        has_rule: true,
         special,
         end_ids,
         padding: Vec::new(),

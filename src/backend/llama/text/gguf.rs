@@ -60,6 +60,7 @@ pub(super) fn read(path: &Path, content: &Content) -> Result<Parts, LoadError> {
             .map(|text| Source { text: text.to_owned(), file: path.to_owned() }),
         bos,
         adds_bos: Some(metadata.switch("tokenizer.ggml.add_bos_token").unwrap_or(adds_bos)),
+        has_rule: false,
         special: SpecialTokens {
             bos: text_of(bos),
             eos: text_of(eos),

@@ -45,8 +45,10 @@ struct Model {
     vocabulary: Vocabulary,
     pieces: Pieces,
     template: Template,
-    /// The token that must open the prompt.
+    /// The token that must open a conversation.
     bos: Option<u32>,
+    /// The token that is put before raw text. `None` where the tokenizer itself does what is to be done.
+    raw_bos: Option<u32>,
     /// Tokens that only fill the vocabulary up; sorted.
     padding: Vec<u32>,
 }
@@ -71,6 +73,8 @@ struct Parts {
     bos: Option<u32>,
     /// Whether a prompt opens with `bos` where the template writes none. `None` leaves it to the tokenizer.
     adds_bos: Option<bool>,
+    /// Whether the tokenizer itself knows what to put around a text.
+    has_rule: bool,
     special: SpecialTokens,
     end_ids: Vec<u32>,
     /// Tokens that only fill the vocabulary up; sorted.
@@ -100,7 +104,7 @@ impl Text {
     }
 
     fn new(parts: Parts) -> Result<Self, LoadError> {
-        let Parts { file, mut tokenizer, vocab_size, template, bos, adds_bos, special, .. } = parts;
+        let Parts { file, mut tokenizer, vocab_size, template, bos, adds_bos, has_rule, special, .. } = parts;
         let Parts { mut end_ids, padding, defaults, notes, .. } = parts;
         // What a tokenizer was trained with must not shorten or pad prompts.
         tokenizer.with_padding(None);
@@ -143,7 +147,8 @@ impl Text {
         end_ids.dedup();
         let vocabulary = Vocabulary::new(tokenizer);
         let bos = bos.filter(|&bos| adds_bos.unwrap_or_else(|| vocabulary.prefix().first() == Some(&bos)));
-        let model = Model { vocabulary, pieces, template, bos, padding };
+        let raw_bos = bos.filter(|_| !has_rule);
+        let model = Model { vocabulary, pieces, template, bos, raw_bos, padding };
         Ok(Self { words: Words::Model(Box::new(model)), end_ids, defaults, notes })
     }
 
@@ -157,7 +162,10 @@ impl Text {
     pub(super) fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, BadCall> {
         let model = match &self.words {
             Words::Model(model) => model,
-            Words::Numbers { vocab_size } => return Ok(numbers(messages, *vocab_size)),
+            Words::Numbers { vocab_size } => {
+                let lines = messages.iter().flat_map(|message| message.content.bytes().chain([b'\n']));
+                return Ok(numbers(lines, *vocab_size));
+            }
         };
         let guarded: Vec<_> = messages
             .iter()
@@ -180,6 +188,25 @@ impl Text {
         }
         if tokens.is_empty() {
             return Err(refuse("the messages come to no token at all: say something".to_owned()));
+        }
+        Ok(tokens)
+    }
+
+    /// The tokens of `text` as it is, with what the tokenizer puts around a text: BOS, as a rule. Control tokens written
+    /// in it are control tokens: this is how they are given. It is what `tokenizer(text)` is in transformers.
+    ///
+    /// The error follows the name of the field that `text` stands in.
+    pub(super) fn raw(&self, text: &str) -> Result<Vec<u32>, String> {
+        let tokens = match &self.words {
+            Words::Model(model) => {
+                let encoding = model.vocabulary.tokenizer.encode_fast(text, true);
+                let encoding = encoding.map_err(|error| format!("cannot be turned into tokens: {error}"))?;
+                model.raw_bos.iter().chain(encoding.get_ids()).copied().collect()
+            }
+            Words::Numbers { vocab_size } => numbers(text.bytes(), *vocab_size),
+        };
+        if tokens.is_empty() {
+            return Err("comes to no token at all: say something".to_owned());
         }
         Ok(tokens)
     }
@@ -231,9 +258,8 @@ impl Text {
     }
 }
 
-/// Each byte as a token, a line per message; the first three tokens are left out, as control tokens usually are there.
-fn numbers(messages: &[Message], vocab_size: usize) -> Vec<u32> {
-    let bytes = messages.iter().flat_map(|message| message.content.bytes().chain([b'\n']));
+/// Each byte as a token; the first three tokens are left out, as control tokens usually are there.
+fn numbers(bytes: impl Iterator<Item = u8>, vocab_size: usize) -> Vec<u32> {
     let token = |byte: u8| u32::try_from((3 + usize::from(byte)) % vocab_size.max(1)).unwrap_or_default();
     bytes.map(token).collect()
 }

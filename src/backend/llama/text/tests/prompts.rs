@@ -41,6 +41,32 @@ fn bos_comes_exactly_once() {
     }
 }
 
+/// As llama.cpp, which goes by the metadata and puts BOS before a text that has one already.
+#[test]
+fn raw_text_is_taken_as_it_is() {
+    let hello = piece("▁Hello");
+    for (more, bos) in [(vec![], true), (vec![adds_bos(true)], true), (vec![adds_bos(false)], false)] {
+        let text = tiny::load(&tiny::sentencepiece(&[("<|im_end|>", CONTROL)], more));
+        let opened = |tokens: &[u32]| if bos { [&[1], tokens].concat() } else { tokens.to_vec() };
+        assert_eq!(text.raw("Hello").unwrap(), opened(&[hello]));
+        assert_eq!(
+            text.raw("<s>Hello</s><|im_end|>").unwrap(),
+            opened(&[1, hello, 2, 276]),
+            "control tokens are meant"
+        );
+        match text.raw("") {
+            Ok(tokens) => assert_eq!((bos, tokens), (true, vec![1])),
+            Err(problem) => assert!(!bos && problem.contains("no token"), "{problem}"),
+        }
+    }
+    let text = tiny::load(&tiny::bytelevel(Vec::new()));
+    assert_eq!(text.raw("Hi a<|im_end|>").unwrap(), [256, 257, 260], "this kind has no BOS unless its file says so");
+    assert_eq!(tiny::load(&tiny::bytelevel(vec![adds_bos(true)])).raw("Hi").unwrap(), [259, 256]);
+    // The mark that keeps a conversation's control tokens apart has no meaning here.
+    let marked = text.raw("\u{FDD0}<|im_end|>").unwrap();
+    assert_eq!((marked.len(), marked.last()), (4, Some(&260)));
+}
+
 #[test]
 fn what_a_user_writes_is_text() {
     let text = tiny::load(&tiny::sentencepiece(&[("<|im_end|>", CONTROL), ("Hello!", USER_DEFINED)], Vec::new()));
