@@ -38,8 +38,9 @@ impl Dialect {
     pub fn output_text(self, data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         match self {
             Self::Chat => chat::output_text(data, each),
+            Self::Responses => responses::output_text(data, each),
             Self::Messages => messages::output_text(data, each),
-            Self::Completion | Self::Responses | Self::Embeddings | Self::Rerank => false,
+            Self::Completion | Self::Embeddings | Self::Rerank => false,
         }
     }
 
@@ -47,8 +48,9 @@ impl Dialect {
     pub fn prompt_text(self, body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         match self {
             Self::Chat => chat::prompt_text(body, each),
+            Self::Responses => responses::prompt_text(body, each),
             Self::Messages => messages::prompt_text(body, each),
-            Self::Completion | Self::Responses | Self::Embeddings | Self::Rerank => false,
+            Self::Completion | Self::Embeddings | Self::Rerank => false,
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod rerank;
 pub mod responses;
 pub mod sse;
 mod text;
+mod usage;
 
 pub use dialect::{Dialect, EventReader};
 pub use text::{Part, Place};

@@ -1,20 +1,251 @@
 //! OpenAI's responses: one event of a stream, or one whole reply → its [`Meaning`].
+//!
+//! A reply is one choice, number 0, whatever its items. Events are told apart by their `type`, else by their name. Output
+//! comes in deltas, and is then repeated: whole, in its part, in its item, in the response. Only what was not said before
+//! is output, so a server that sends no deltas is understood as well ([`said`]).
+//!
+//! Invariant: a field of the wrong type says nothing, and takes nothing from its neighbours. A summary of reasoning is
+//! output, but not the reasoning itself; reasoning that is encrypted is no output.
 
-use super::Meaning;
+use smallvec::smallvec;
+
+use super::raw::{each_item, fields, is_text, string, whole_number};
 use super::sse::Event;
+use super::{Choice, Meaning, envelope, usage};
+
+mod item;
+mod said;
+mod text;
+
+use item::{Kind, Part, says};
+use said::{Said, Stretch};
+
+pub use text::{output_text, prompt_text};
 
 /// Reads the events of one stream.
 #[derive(Debug, Default)]
-pub struct EventReader {}
+pub struct EventReader {
+    said: Said,
+}
+
+/// What an event says of the one choice.
+#[derive(Default)]
+struct Output {
+    choice: Choice,
+    partly_hidden: bool,
+}
+
+/// The members of an event that matter, raw.
+struct Members<'t> {
+    delta: Option<&'t str>,
+    output_index: Option<&'t str>,
+    content_index: Option<&'t str>,
+    summary_index: Option<&'t str>,
+    logprobs: Option<&'t str>,
+}
 
 impl EventReader {
-    /// What an event means.
+    /// What an event means. An output event of a common kind costs no allocation.
     pub fn event<'a>(&mut self, event: Event<'a>) -> Meaning<'a> {
-        reply(event.data)
+        let mut meaning = envelope::read(event.data, |text| self.document(text, event.name));
+        meaning.error |= meaning.malformed && event.name == b"error";
+        meaning
+    }
+
+    fn document<'t>(&mut self, text: &'t str, name: &[u8]) -> Meaning<'t> {
+        let names = [
+            "type",
+            "delta",
+            "output_index",
+            "content_index",
+            "summary_index",
+            "logprobs",
+            "part",
+            "item",
+            "response",
+            "error",
+        ];
+        let Some([kind, delta, output_index, content_index, summary_index, logprobs, part, item, response, error]) =
+            fields(text, names)
+        else {
+            return envelope::malformed();
+        };
+        let members = Members { delta, output_index, content_index, summary_index, logprobs };
+        let kind = envelope::kind(kind, name);
+        let kind = kind.strip_prefix("response.").unwrap_or(&kind);
+        let meaning = match kind.rsplit_once('.') {
+            Some((subject, "delta")) => self.delta(subject, &members).meaning(),
+            Some(("output_item", "added" | "done")) => self.item(item, &members).meaning(),
+            Some(("content_part" | "reasoning_part" | "reasoning_summary_part", "added" | "done")) => {
+                self.part(part, &members).meaning()
+            }
+            Some((subject, "done")) => self.repeated(subject, text, &members).meaning(),
+            None => self.standing(kind, text, response),
+            Some(_) => Meaning::default(),
+        };
+        Meaning { error: meaning.error || envelope::is_error(error), ..meaning }
+    }
+
+    /// `….delta`: a stretch of output.
+    fn delta(&mut self, subject: &str, members: &Members<'_>) -> Output {
+        let mut output = Output::default();
+        if let Some(kind) = kind_of(subject).filter(|_| members.delta.is_some_and(says)) {
+            self.said.say(members.stretch(kind));
+            output.add(kind);
+            output.choice.tokens = members.logprobs.and_then(listed);
+        }
+        output
+    }
+
+    /// `….done`: all that the deltas have said, under a name of its own.
+    fn repeated(&mut self, subject: &str, text: &str, members: &Members<'_>) -> Output {
+        let mut output = Output::default();
+        let whole = fields(text, ["text", "refusal", "arguments", "input", "code", "transcript"]).unwrap_or_default();
+        if let Some(kind) = kind_of(subject).filter(|_| whole.into_iter().flatten().any(says))
+            && self.said.say(members.stretch(kind))
+        {
+            output.add(kind);
+        }
+        output
+    }
+
+    /// `…_part.added`, `…_part.done`: a part of an item.
+    fn part(&mut self, part: Option<&str>, members: &Members<'_>) -> Output {
+        let mut output = Output::default();
+        if let Some(kind) = part.and_then(item::content)
+            && self.said.say(members.stretch(kind))
+        {
+            output.add(kind);
+        }
+        output
+    }
+
+    /// `output_item.added`, `output_item.done`: an item.
+    fn item(&mut self, item: Option<&str>, members: &Members<'_>) -> Output {
+        let mut output = Output::default();
+        let at = members.item();
+        item::parts(item.unwrap_or_default(), |part, kind| {
+            if self.said.say(Stretch { item: at, part }) {
+                output.add(kind);
+            }
+        });
+        output
+    }
+
+    /// Events that tell where the response stands.
+    fn standing<'t>(&mut self, kind: &str, text: &'t str, response: Option<&'t str>) -> Meaning<'t> {
+        let whole = response.map(document).unwrap_or_default();
+        let told = Meaning { usage: whole.usage, model: whole.model, ..Meaning::default() };
+        match kind {
+            "created" | "in_progress" | "queued" => told,
+            "completed" | "incomplete" | "done" => {
+                // What was said before is not said again.
+                let nothing = self.said.is_nothing();
+                let mut choice = whole.choices.first().copied().filter(|_| nothing).unwrap_or_default();
+                choice.finished = true;
+                let partly_hidden = whole.partly_hidden && nothing;
+                Meaning { choices: smallvec![choice], partly_hidden, error: whole.error, ..told }
+            }
+            "failed" | "cancelled" | "error" => Meaning { error: true, ..told },
+            // An event that is a whole reply.
+            "" | "message" => document(text),
+            _ => Meaning::default(),
+        }
     }
 }
 
-/// What a whole reply means.
+impl Members<'_> {
+    fn stretch(&self, kind: Kind) -> Stretch {
+        let part = match kind {
+            Kind::Summary => Part::Summary(index(self.summary_index).unwrap_or(0)),
+            Kind::Answer | Kind::Reasoning => Part::Body(index(self.content_index).unwrap_or(0)),
+        };
+        Stretch { item: self.item(), part }
+    }
+
+    fn item(&self) -> Option<u32> {
+        index(self.output_index)
+    }
+}
+
+impl Output {
+    fn add(&mut self, kind: Kind) {
+        match kind {
+            Kind::Answer => self.choice.answer = true,
+            Kind::Reasoning => self.choice.reasoning = true,
+            Kind::Summary => {
+                self.choice.reasoning = true;
+                self.partly_hidden = true;
+            }
+        }
+    }
+
+    fn meaning(self) -> Meaning<'static> {
+        let choices = if self.choice.has_output() { smallvec![self.choice] } else { smallvec![] };
+        Meaning { choices, partly_hidden: self.partly_hidden, ..Meaning::default() }
+    }
+}
+
+/// What events of this subject carry. `None` when no output.
+fn kind_of(subject: &str) -> Option<Kind> {
+    Some(match subject {
+        "output_text"
+        | "text"
+        | "refusal"
+        | "function_call_arguments"
+        | "mcp_call_arguments"
+        | "custom_tool_call_input"
+        | "code_interpreter_call_code"
+        | "audio"
+        | "audio.transcript"
+        | "output_audio"
+        | "output_audio_transcript" => Kind::Answer,
+        "reasoning_text" | "reasoning" => Kind::Reasoning,
+        "reasoning_summary_text" | "reasoning_summary" => Kind::Summary,
+        _ => return None,
+    })
+}
+
+fn index(text: Option<&str>) -> Option<u32> {
+    text.and_then(whole_number).and_then(|index| u32::try_from(index).ok())
+}
+
+/// How many tokens a delta's `logprobs` lists. `None` when it lists none.
+fn listed(logprobs: &str) -> Option<u32> {
+    let mut tokens = 0;
+    each_item(logprobs, |_| tokens += 1);
+    (tokens > 0).then_some(tokens)
+}
+
+/// What a whole JSON reply means, or a bare error object.
 pub fn reply(data: &[u8]) -> Meaning<'_> {
-    super::chat::reply(data)
+    envelope::read(data, document)
+}
+
+fn document(text: &str) -> Meaning<'_> {
+    let names = ["status", "output", "usage", "model", "error", "type"];
+    let Some([status, items, counts, model, error, kind]) = fields(text, names) else {
+        return envelope::malformed();
+    };
+    let mut output = Output::default();
+    if let Some(items) = items {
+        each_item(items, |item| item::parts(item, |_, kind| output.add(kind)));
+    }
+    let status = status.filter(|status| is_text(status)).and_then(string);
+    let failed = matches!(status.as_deref(), Some("failed" | "cancelled"));
+    // Who asked for a response in the background has got the answer to that.
+    output.choice.finished = match status.as_deref() {
+        Some("completed" | "incomplete" | "queued" | "in_progress") => true,
+        Some(_) => false,
+        None => items.is_some(),
+    };
+    let speaks = output.choice.has_output() || output.choice.finished;
+    Meaning {
+        choices: if speaks { smallvec![output.choice] } else { smallvec![] },
+        usage: counts.and_then(usage::of_response),
+        model: envelope::model(model),
+        partly_hidden: output.partly_hidden,
+        error: failed || envelope::is_error(error) || kind == Some(r#""error""#),
+        ..Meaning::default()
+    }
 }

@@ -5,6 +5,7 @@
 mod replay;
 
 mod messages;
+mod responses;
 
 use streamgauge::measure::Outcome;
 use streamgauge::measure::intervals::Source;

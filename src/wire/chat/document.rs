@@ -4,7 +4,7 @@
 //! the others stand. Of a repeated key the last counts, as in the parsers of JavaScript and Python.
 
 use crate::wire::raw::{each_item, fields, is_empty, is_text, whole_number};
-use crate::wire::{Choice, Meaning, Usage, envelope};
+use crate::wire::{Choice, Meaning, envelope, usage};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
 pub(super) const NESTING: u8 = 4;
@@ -15,12 +15,12 @@ pub(super) fn read(data: &[u8]) -> Meaning<'_> {
 }
 
 fn document(text: &str) -> Meaning<'_> {
-    let Some([choices, usage, model, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
+    let Some([choices, counts, model, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
     else {
         return envelope::malformed();
     };
     let mut meaning = Meaning {
-        usage: usage.and_then(read_usage),
+        usage: counts.and_then(usage::of_completion),
         model: envelope::model(model),
         error: envelope::is_error(error) || kind == Some(r#""error""#),
         ..Meaning::default()
@@ -112,31 +112,6 @@ fn logprob_tokens(text: &str) -> Option<u32> {
         each_item(list, |_| tokens += 1);
         (tokens > 0).then_some(tokens)
     })
-}
-
-/// Token counts as OpenAI's chat and text completions write them. `None` when it names no count at all.
-pub(in crate::wire) fn read_usage(text: &str) -> Option<Usage> {
-    let [input, output, cache_hit, input_details, output_details] = fields(
-        text,
-        [
-            "prompt_tokens",
-            "completion_tokens",
-            "prompt_cache_hit_tokens",
-            "prompt_tokens_details",
-            "completion_tokens_details",
-        ],
-    )?;
-    let detail = |details: Option<&str>, name| {
-        let [value] = fields(details?, [name])?;
-        whole_number(value?)
-    };
-    let usage = Usage {
-        input: input.and_then(whole_number),
-        output: output.and_then(whole_number),
-        reasoning: detail(output_details, "reasoning_tokens"),
-        cached: detail(input_details, "cached_tokens").or_else(|| cache_hit.and_then(whole_number)),
-    };
-    (usage != Usage::default()).then_some(usage)
 }
 
 fn any_text<const N: usize>(text: &str, names: [&'static str; N]) -> bool {

@@ -40,12 +40,12 @@ pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     };
     taken.foreign = others.into_iter().flatten().any(|given| !is_empty(given));
     if let Some(system) = system {
-        taken.content(system);
+        taken.message_content(system);
         taken.place = 1;
     }
     each_item(messages, |message| {
         match fields(message, ["content"]) {
-            Some([Some(content)]) => taken.content(content),
+            Some([Some(content)]) => taken.message_content(content),
             _ => taken.foreign = true,
         }
         taken.place = taken.place.saturating_add(1);
@@ -80,18 +80,18 @@ impl Taken<'_> {
     }
 
     /// What a message of the prompt holds: a string, or blocks.
-    fn content(&mut self, content: &str) {
+    fn message_content(&mut self, content: &str) {
         match content.as_bytes().first() {
             Some(b'"') => self.string(content, Part::Content),
             Some(b'[') => {
                 let mut call = 0;
-                each_item(content, |block| self.given_block(block, &mut call));
+                each_item(content, |block| self.message_block(block, &mut call));
             }
             _ => self.foreign = true,
         }
     }
 
-    fn given_block(&mut self, block: &str, call: &mut u32) {
+    fn message_block(&mut self, block: &str, call: &mut u32) {
         let names = ["type", "text", "name", "input", "content"];
         let [kind, text, name, input, content] = fields(block, names).unwrap_or_default();
         match kind.and_then(string).unwrap_or_default().as_ref() {
