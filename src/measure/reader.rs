@@ -12,10 +12,11 @@ use super::count::Text;
 use super::timeline::Timeline;
 use crate::clock::ReadStamp;
 use crate::wire::encoding::{Codings, Decoder};
+use crate::wire::skim::Skimmer;
 use crate::wire::sse::{Item, SseParser, opens_stream};
 use crate::wire::{Choice, Dialect, EventReader, Meaning};
 
-/// The largest event, and the largest whole reply, that is looked at, in bytes.
+/// The largest event, and the largest whole reply that is looked at as a whole, in bytes.
 pub const CAP: usize = 1024 * 1024;
 /// Whitespace before what tells events from a document, in bytes.
 const MOST_BLANK: usize = 64 * 1024;
@@ -74,30 +75,53 @@ enum Mode {
     Skipped,
 }
 
-/// One JSON reply. Mostly it comes in one frame, which is kept as it is.
-#[derive(Default)]
-struct Document {
-    first: Bytes,
-    /// All of it, once there is more than one frame.
-    joined: Vec<u8>,
+/// One JSON reply.
+enum Document {
+    /// Mostly it comes in one frame, which is kept as it is.
+    Kept {
+        first: Bytes,
+        /// All of it, once there is more than one frame.
+        joined: Vec<u8>,
+    },
+    /// Of which only some is kept, whatever its size.
+    Skimmed(Box<Skimmer>),
 }
 
 impl Document {
-    /// Adds a frame. Returns false when it becomes too large to keep.
-    fn push(&mut self, bytes: &Bytes) -> bool {
-        if self.bytes().is_empty() {
-            self.first = bytes.clone();
-        } else {
-            if self.joined.is_empty() {
-                self.joined.extend_from_slice(&self.first);
-            }
-            self.joined.extend_from_slice(bytes);
+    fn new(dialect: Dialect) -> Self {
+        match dialect.sieve() {
+            Some(skimmer) => Self::Skimmed(Box::new(skimmer)),
+            None => Self::Kept { first: Bytes::new(), joined: Vec::new() },
         }
-        self.bytes().len() <= CAP
     }
 
-    fn bytes(&self) -> &[u8] {
-        if self.joined.is_empty() { &self.first } else { &self.joined }
+    /// Adds a frame. Returns false when it becomes too large to keep.
+    fn push(&mut self, bytes: &Bytes) -> bool {
+        let (first, joined) = match self {
+            Self::Kept { first, joined } => (first, joined),
+            Self::Skimmed(skimmer) => {
+                skimmer.feed(bytes);
+                return true;
+            }
+        };
+        if first.is_empty() {
+            *first = bytes.clone();
+        } else {
+            if joined.is_empty() {
+                joined.extend_from_slice(first);
+            }
+            joined.extend_from_slice(bytes);
+        }
+        first.len().max(joined.len()) <= CAP
+    }
+
+    /// The document, or what is left of it. Nothing that is JSON where it was none.
+    fn bytes(self) -> Bytes {
+        match self {
+            Self::Kept { first, joined } if joined.is_empty() => first,
+            Self::Kept { joined, .. } => joined.into(),
+            Self::Skimmed(skimmer) => skimmer.finish().map_or(Bytes::from_static(b"?"), Bytes::from),
+        }
     }
 }
 
@@ -199,8 +223,9 @@ impl Reader {
                 self.mode = Mode::Events(events);
             }
             Mode::Document(document) if whole => {
-                let meaning = self.dialect.reply(document.bytes());
-                self.heard.reply(&meaning, document.bytes());
+                let bytes = document.bytes();
+                let meaning = self.dialect.reply(&bytes);
+                self.heard.reply(&meaning, &bytes);
                 timeline.reply(&meaning, stamp.at);
             }
             Mode::Broken => self.mode = Mode::Broken,
@@ -223,7 +248,7 @@ impl Reader {
                 if self.stream_wanted {
                     timeline.anomalies.add(Anomaly::JsonForStream);
                 }
-                Mode::Document(Document::default())
+                Mode::Document(Document::new(self.dialect))
             }
             Some(true) => {
                 timeline.anomalies.add(Anomaly::MislabelledStream);

@@ -1,6 +1,7 @@
 //! The dialects in which models are spoken to, and one reader for each, behind one face.
 
 use super::chat::{self, ChunkReader};
+use super::skim::Skimmer;
 use super::sse::Event;
 use super::{Meaning, Place, completion, embeddings, messages, rerank, responses};
 
@@ -34,13 +35,23 @@ impl Dialect {
         }
     }
 
+    /// What keeps of a whole reply, while it comes, what [`Dialect::reply`] looks at. `None` where that is all of it.
+    pub fn sieve(self) -> Option<Skimmer> {
+        match self {
+            Self::Chat | Self::Completion | Self::Responses | Self::Messages => None,
+            Self::Embeddings => Some(embeddings::sieve()),
+            Self::Rerank => Some(rerank::sieve()),
+        }
+    }
+
     /// Gives `each` the text of an event, or of a whole reply. Returns whether that is all of its output.
     pub fn output_text(self, data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         match self {
             Self::Chat => chat::output_text(data, each),
+            Self::Completion => completion::output_text(data, each),
             Self::Responses => responses::output_text(data, each),
             Self::Messages => messages::output_text(data, each),
-            Self::Completion | Self::Embeddings | Self::Rerank => false,
+            Self::Embeddings | Self::Rerank => false,
         }
     }
 
@@ -48,9 +59,10 @@ impl Dialect {
     pub fn prompt_text(self, body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         match self {
             Self::Chat => chat::prompt_text(body, each),
+            Self::Completion => completion::prompt_text(body, each),
             Self::Responses => responses::prompt_text(body, each),
             Self::Messages => messages::prompt_text(body, each),
-            Self::Completion | Self::Embeddings | Self::Rerank => false,
+            Self::Embeddings | Self::Rerank => false,
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod messages;
 pub(crate) mod raw;
 pub mod rerank;
 pub mod responses;
+pub mod skim;
 pub mod sse;
 mod text;
 mod usage;

@@ -4,6 +4,8 @@
 #[path = "../cases/replay/mod.rs"]
 mod replay;
 
+mod completion;
+mod lists;
 mod messages;
 mod responses;
 
