@@ -1,8 +1,8 @@
 //! What observing costs: SSE splitting in bytes per second, the meaning of a chunk, both together per event, and the
 //! whole observer per event, from the read that brings it to the write that takes it away.
 //!
-//! `cargo bench --bench observe -- --passes N` passes N events through the observer and does nothing else, to be run
-//! under a tool that counts: `scripts/observer-cost.sh`.
+//! `cargo bench --bench observe -- --passes N DIALECT` passes N events of a dialect (`chat` if none is named) through the
+//! observer and does nothing else, to be run under a tool that counts: `scripts/observer-cost.sh`.
 
 #[path = "observe/pass.rs"]
 mod pass;
@@ -10,7 +10,9 @@ mod pass;
 use std::fmt::Write as _;
 use std::hint::black_box;
 
+use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
+use streamgauge::wire::Dialect;
 use streamgauge::wire::chat::{ChunkReader, reply};
 use streamgauge::wire::sse::{DEFAULT_CAP, Item, SseParser};
 
@@ -123,18 +125,44 @@ fn observe(c: &mut Criterion) {
     group.finish();
 }
 
+/// Frames of one event each, all with output of the common kind.
+fn dialects(name: &str) -> (Dialect, Vec<Bytes>) {
+    let frames = |write: &dyn Fn(&str) -> String| TOKENS.iter().map(|token| write(token).into()).collect();
+    match name {
+        "chat" => (Dialect::Chat, frames(&|token| format!("data: {}\n\n", plain(token)))),
+        "messages" => (Dialect::Messages, frames(&message)),
+        "responses" => (Dialect::Responses, frames(&response)),
+        other => panic!("there is no dialect {other} here"),
+    }
+}
+
+fn message(token: &str) -> String {
+    format!(
+        "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{token}\"}}}}\n\n"
+    )
+}
+
+fn response(token: &str) -> String {
+    format!(
+        "event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":7,\"item_id\":\"msg_68b1\",\"output_index\":0,\"content_index\":0,\"delta\":\"{token}\",\"logprobs\":[],\"obfuscation\":\"Xa9\"}}\n\n"
+    )
+}
+
 /// One event a read, each looked at after it was written, as it is where a stream is paced; beside it, the same reads and
 /// writes of an unobserved body.
 fn whole_observer(c: &mut Criterion) {
     let frames = stream(TOKENS.len()).split_inclusive("\n\n").map(|frame| frame.to_owned().into()).collect::<Vec<_>>();
     let mut group = c.benchmark_group("observer");
-    let mut bare = pass::Bare::new(frames.clone());
+    let mut bare = pass::Bare::new(frames);
     group.bench_function("none", |b| b.iter(|| bare.pass()));
-    let mut observed = pass::Observed::new(frames);
-    observed.pass();
-    group.bench_function("one event a read", |b| b.iter(|| observed.pass()));
+    for name in ["chat", "messages", "responses"] {
+        let (dialect, frames) = dialects(name);
+        let mut observed = pass::Observed::new(dialect, frames);
+        observed.pass();
+        group.bench_function(format!("{name}, one event a read"), |b| b.iter(|| observed.pass()));
+        observed.check();
+    }
     group.finish();
-    observed.check();
 }
 
 criterion_group!(benches, meaning, split, observe, whole_observer);
@@ -146,8 +174,8 @@ fn main() {
         Criterion::default().configure_from_args().final_summary();
         return;
     };
-    let frames = stream(TOKENS.len()).split_inclusive("\n\n").map(|frame| frame.to_owned().into()).collect::<Vec<_>>();
-    let mut observed = pass::Observed::new(frames);
+    let dialect = dialects(&arguments.next().unwrap_or_else(|| "chat".to_owned()));
+    let mut observed = pass::Observed::new(dialect.0, dialect.1);
     for _ in 0..passes.parse::<u64>().expect("a number of events") {
         observed.pass();
     }

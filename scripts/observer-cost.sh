@@ -19,12 +19,14 @@ count() {
     report=$(valgrind "$@" 2>&1) || { echo "$report" >&2; return 1; }
     sed -n "s/.*$words *\([0-9,]*\).*/\1/p" <<<"$report" | tr -d ,
 }
-instructions() { count "Collected :" --tool=callgrind --callgrind-out-file=/dev/null "$bench" --passes "$1"; }
-allocations() { count "total heap usage:" --tool=memcheck --leak-check=no "$bench" --passes "$1"; }
+instructions() { count "Collected :" --tool=callgrind --callgrind-out-file=/dev/null "$bench" --passes "$@"; }
+allocations() { count "total heap usage:" --tool=memcheck --leak-check=no "$bench" --passes "$@"; }
 
-few=$(instructions 1000) many=$(instructions 11000)
-echo "instructions per event: $(((many - few) / 10000))"
-few=$(allocations 1000) many=$(allocations 11000)
-echo "allocations for 10,000 events more: $((many - few))"
-# A start differs from the next by a few; an allocation per event would be ten thousand.
-((many - few < 100)) || { echo "an event of the common kind must not allocate" >&2; exit 1; }
+for dialect in chat messages responses; do
+    few=$(instructions 1000 "$dialect") many=$(instructions 11000 "$dialect")
+    echo "$dialect: instructions per event: $(((many - few) / 10000))"
+    few=$(allocations 1000 "$dialect") many=$(allocations 11000 "$dialect")
+    echo "$dialect: allocations for 10,000 events more: $((many - few))"
+    # A start differs from the next by a few; an allocation per event would be ten thousand.
+    ((many - few < 100)) || { echo "an event of the common kind must not allocate" >&2; exit 1; }
+done

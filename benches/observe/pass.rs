@@ -27,12 +27,12 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) fn new(frames: Vec<Bytes>) -> Self {
+    pub(crate) fn new(dialect: Dialect, frames: Vec<Bytes>) -> Self {
         let backend: Arc<str> = "bench".into();
         let setup = Setup { backends: vec![(backend.clone(), 1, vec!["bench".to_owned()])], objectives: Vec::new() };
         let meter = Arc::new(Meter::new(setup, Vec::new()));
         let now = Instant::now();
-        let mut observation = Observation::begin(meter.clone(), "chat", now, Some(Dialect::Chat));
+        let mut observation = Observation::begin(meter.clone(), "chat", now, Some(dialect));
         let asked = Asked { model: Some("bench".into()), stream: true, choices: 1, tag: None };
         observation.body_read(now);
         observation.asked(asked);

@@ -105,3 +105,6 @@ impl EventReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,7 @@ impl EventReader {
             "message_delta" => Some(self.end(delta, usage)),
             "message_stop" => Some(Meaning { done: true, ..Meaning::default() }),
             "error" => Some(Meaning { error: true, ..Meaning::default() }),
-            "message" => Some(document(text)),
+            "message" | "" => Some(document(text)),
             _ => None,
         };
         let meaning = meaning.unwrap_or_default();

@@ -203,4 +203,4 @@ fn is_structure(byte: u8) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,10 +3,13 @@
 
 #[path = "../cases/replay/mod.rs"]
 mod replay;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod completion;
 mod lists;
 mod messages;
+mod proxied;
 mod responses;
 
 use streamgauge::measure::Outcome;

@@ -7,6 +7,7 @@ mod codings;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dialects;
 mod prompts;
 mod queue;
 mod replies;

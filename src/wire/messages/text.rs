@@ -10,21 +10,27 @@ use crate::wire::text::{Part, Place, Taken};
 pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     let text = String::from_utf8_lossy(data);
     let mut taken = Taken::new(each);
-    let Some([index, delta, block, content]) = fields(&text, ["index", "delta", "content_block", "content"]) else {
+    let Some([kind, index, delta, block, content]) =
+        fields(&text, ["type", "index", "delta", "content_block", "content"])
+    else {
         return true;
     };
     taken.place = index.and_then(whole_number).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
-    if let Some(block) = block {
-        taken.block(block);
-    }
-    if let Some([text, thinking, json]) = delta.and_then(|delta| fields(delta, ["text", "thinking", "partial_json"])) {
-        taken.known([(text, Part::Content), (thinking, Part::Reasoning), (json, Part::Arguments(0))]);
-    }
-    if let Some(content) = content {
-        each_item(content, |block| {
-            taken.block(block);
-            taken.place += 1;
-        });
+    match kind.and_then(string).unwrap_or_default().as_ref() {
+        "content_block_delta" => {
+            let said = fields(delta.unwrap_or_default(), ["text", "thinking", "partial_json"]).unwrap_or_default();
+            let [text, thinking, json] = said;
+            taken.known([(text, Part::Content), (thinking, Part::Reasoning), (json, Part::Arguments(0))]);
+        }
+        "content_block_start" => taken.block(block.unwrap_or_default()),
+        "message" | "" => {
+            taken.place = 0;
+            each_item(content.unwrap_or_default(), |block| {
+                taken.block(block);
+                taken.place = taken.place.saturating_add(1);
+            });
+        }
+        _ => {}
     }
     !taken.unread
 }

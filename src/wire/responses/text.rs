@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is found here is output by the rules of [`super`], and no other text is.
 
-use super::item::calls;
+use super::item::{calls, says};
 use super::{index, kind_of};
 use crate::wire::raw::{each_item, fields, is_empty, is_text, string};
 use crate::wire::responses::item::Kind;
@@ -34,9 +34,17 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
             let names = ["text", "refusal", "arguments", "input", "code", "transcript"];
             taken.subject(subject, fields(&text, names).unwrap_or_default().into_iter().flatten());
         }
-        _ => {
-            let inner = response.and_then(|response| fields(response, ["output"])).and_then(|[output]| output);
-            each_item(inner.or(output).unwrap_or_default(), |item| {
+        Some(_) => {}
+        None => {
+            taken.place = 0;
+            let items = match kind {
+                "completed" | "incomplete" | "done" => {
+                    response.and_then(|response| fields(response, ["output"])).and_then(|[output]| output)
+                }
+                "message" | "" => output,
+                _ => None,
+            };
+            each_item(items.unwrap_or_default(), |item| {
                 taken.item(item, true);
                 taken.place = taken.place.saturating_add(1);
             });
@@ -79,10 +87,11 @@ impl Taken<'_> {
     fn subject<'t>(&mut self, subject: &str, texts: impl Iterator<Item = &'t str>) {
         for text in texts {
             match (subject, kind_of(subject)) {
+                (call, Some(_)) if call.contains("_call_") => self.given(text, 0),
+                (_, Some(_)) if !text.starts_with('"') => self.unread |= says(text),
                 (_, Some(Kind::Reasoning | Kind::Summary)) => self.string(text, Part::Reasoning),
                 ("output_text" | "text", _) => self.string(text, Part::Content),
                 ("refusal", _) => self.string(text, Part::Refusal),
-                (call, Some(_)) if call.contains("_call_") => self.given(text, 0),
                 (_, kind) => self.unread |= kind.is_some(),
             }
         }
@@ -104,7 +113,8 @@ impl Taken<'_> {
 
     /// An output item; `new` says that nothing of it was given before.
     fn item(&mut self, item: &str, new: bool) {
-        let names = ["type", "content", "summary", "name", "arguments", "input", "code", "action", "operation"];
+        let names =
+            ["type", "content", "summary", "name", "arguments", "input", "code", "action", "operation", "queries"];
         let Some([kind, content, summary, name, arguments, input, code, others @ ..]) = fields(item, names) else {
             return;
         };

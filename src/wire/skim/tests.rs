@@ -118,7 +118,7 @@ fn text() -> impl Strategy<Value = String> {
     vec(part, 0..4).prop_map(|parts| format!("\"{}\"", parts.concat()))
 }
 
-fn value() -> impl Strategy<Value = String> {
+pub(in crate::wire) fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         text(),
         any::<i32>().prop_map(|number| number.to_string()),
