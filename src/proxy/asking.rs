@@ -85,7 +85,8 @@ impl Asking {
     pub(super) fn beyond(&self, wanted: &ModelRequest, model: &str, headers: &HeaderMap, backend: &str) -> Option<Ask> {
         let (what, asks) =
             if wanted.stream { (What::Usage, self.include_usage) } else { (What::Stream, self.measure_non_stream) };
-        let memories = self.memories(wanted.dialect).filter(|_| asks)?;
+        // What came encoded would go out larger by far.
+        let memories = self.memories(wanted.dialect).filter(|_| asks && !wanted.is_encoded())?;
         let now = Instant::now();
         let body = wanted.text();
         let usage = is_usage_asked(wanted.dialect);

@@ -3,7 +3,7 @@
 //! Invariant: a request goes out once. The exception is one that an upstream has refused for what only we asked: it goes
 //! out once more, as its client wrote it, and the attempt whose answer the client gets is the one that is measured.
 
-use http::header::ACCEPT_ENCODING;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http_body_util::{Either, Full};
 use hyper::{Version, http};
 
@@ -82,7 +82,11 @@ impl Proxy {
             share.zip(Assembler::of(dialect)).map(|(share, reply)| Gatherable { model: model.into(), reply, share });
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
-            let body = Either::Left(Full::new(wanted.spliced(alias, &[])));
+            let body = wanted.as_encoded(alias).cloned().unwrap_or_else(|| {
+                head.headers.remove(CONTENT_ENCODING);
+                wanted.spliced(alias, &[])
+            });
+            let body = Either::Left(Full::new(body));
             let reply = self.send(index, backend, target, head, body, observation).await?;
             return Ok(returned(reply, None, None));
         };

@@ -21,8 +21,12 @@ pub(super) enum Refusal {
     TooLarge { limit: usize },
     /// The body cannot be understood.
     BadRequest { message: String },
-    /// The body is compressed, so that its model cannot be read.
+    /// The body is encoded in a way that is not known here, so that its model cannot be read.
     Compressed,
+    /// The copies of encoded bodies take as much as they may.
+    NoRoomToDecode,
+    /// The body is not what its content coding allows.
+    Undecodable { problem: String },
     /// No route takes the model.
     NoRoute { model: String, routes: Vec<String> },
     /// The request names a backend that there is not.
@@ -101,6 +105,8 @@ impl Refusal {
             | Self::TooLarge { .. }
             | Self::BadRequest { .. }
             | Self::Compressed
+            | Self::NoRoomToDecode
+            | Self::Undecodable { .. }
             | Self::NoRoute { .. }
             | Self::UnknownBackend { .. }
             | Self::NoDefaultRoute
@@ -149,7 +155,7 @@ impl Refusal {
                 Some((retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).clamp(1, 600))
             }
             Self::Llama { refused: Refused::Loading, .. } => Some(5),
-            Self::Busy { .. } => Some(1),
+            Self::Busy { .. } | Self::NoRoomToDecode => Some(1),
             _ => None,
         }
     }
@@ -186,8 +192,27 @@ impl Refusal {
                 "invalid_request_error",
                 None,
                 "compressed_request",
-                "the request body is compressed, so its model cannot be read; send it without content-encoding"
+                "the request body is compressed in a way that is not known here, so its model cannot be read; send it as \
+                 gzip, deflate, br or zstd, or without content-encoding"
                     .to_owned(),
+            ),
+            Self::NoRoomToDecode => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                None,
+                "too_many_compressed_requests",
+                "the compressed requests in flight take as much memory as they may; try again after the time in \
+                 retry-after, or send it without content-encoding"
+                    .to_owned(),
+            ),
+            Self::Undecodable { problem } => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                None,
+                "undecodable_request",
+                format!(
+                    "the request body cannot be decoded as its content-encoding says: {problem}; nothing was sent upstream"
+                ),
             ),
             Self::NoRoute { model, routes } => (
                 StatusCode::NOT_FOUND,

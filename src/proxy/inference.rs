@@ -6,9 +6,10 @@ use hyper::Request;
 use hyper::header::HeaderMap;
 
 use super::beyond::Going;
+use super::encoded::decoded;
 use super::failure::Refusal;
 use super::request::ModelRequest;
-use super::{Answer, Proxy, announced_length, headers, is_encoded, last_read, local};
+use super::{Answer, Proxy, announced_length, codings, headers, last_read, local};
 use crate::measure::{Asked, Observation};
 use crate::route::Target;
 use crate::server::{Client, Upload};
@@ -25,13 +26,19 @@ impl Proxy {
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let (head, body) = request.into_parts();
-        if is_encoded(&head.headers) {
-            return Err(Refusal::Compressed);
-        }
+        let codings = codings(&head.headers).ok_or(Refusal::Compressed)?;
         let body = self.read_body(&head.headers, body).await?;
         observation.body_read(last_read(client));
-        let wanted =
-            ModelRequest::read(dialect, body).map_err(|error| Refusal::BadRequest { message: error.to_string() })?;
+        let read = |body| {
+            ModelRequest::read(dialect, body).map_err(|error| Refusal::BadRequest { message: error.to_string() })
+        };
+        let wanted = if codings.is_empty() {
+            read(body)?
+        } else {
+            let site = &self.site;
+            let plain = Box::pin(decoded(codings, &body, site.server.max_body_bytes, &site.decoding)).await?;
+            read(plain)?.that_came_as(body)
+        };
         observation.asked(asked(&wanted, &head.headers));
         let picked = self.site.pick(&head.headers, &wanted)?;
         self.enter(picked.backend, &head, observation)?;

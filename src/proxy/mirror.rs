@@ -163,7 +163,7 @@ impl Proxy {
             upstream_model: mirror.upstream_model.clone(),
             path: head.uri.path().into(),
             headers: headers::for_mirror(&head.headers),
-            wanted: wanted.clone(),
+            wanted: wanted.plain(),
         };
         Some(Job { again, room })
     }

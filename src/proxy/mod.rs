@@ -16,6 +16,7 @@ mod asking;
 mod beyond;
 mod cors;
 mod credentials;
+mod encoded;
 mod failure;
 mod guard;
 mod headers;
@@ -350,10 +351,6 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let essence = kind.split(';').next().unwrap_or("").trim();
     essence.eq_ignore_ascii_case("text/event-stream")
-}
-
-fn is_encoded(headers: &HeaderMap) -> bool {
-    codings(headers).is_none_or(|codings| !codings.is_empty())
 }
 
 /// The content codings. `None` where one is not known here; what is no text names none that is.

@@ -15,6 +15,8 @@ use crate::wire::raw::items;
 #[derive(Debug, Clone)]
 pub(super) struct ModelRequest {
     body: Bytes,
+    /// The bytes as they came, where they were encoded and `body` was decoded from them.
+    encoded: Option<Bytes>,
     /// How it is written.
     pub(super) dialect: Dialect,
     /// The model's name. `None` when the body names none.
@@ -68,10 +70,30 @@ impl ModelRequest {
             Dialect::Completion => n().saturating_mul(peeked.prompt.map_or(1, |prompt| prompts(prompt.get()))),
             Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => 1,
         };
-        Ok(Self { model: name, model_at, stream, choices, body, dialect })
+        Ok(Self { model: name, model_at, stream, choices, body, encoded: None, dialect })
     }
 
-    /// The body as it came.
+    /// The same, read from a body that came as these encoded bytes.
+    pub(super) fn that_came_as(self, encoded: Bytes) -> Self {
+        Self { encoded: Some(encoded), ..self }
+    }
+
+    /// The same, for one who is told nothing of the coding in which it came.
+    pub(super) fn plain(&self) -> Self {
+        Self { encoded: None, ..self.clone() }
+    }
+
+    /// Whether it came encoded.
+    pub(super) fn is_encoded(&self) -> bool {
+        self.encoded.is_some()
+    }
+
+    /// The encoded bytes as they came. `None` where they were not encoded, or `upstream_model` is to be spliced in.
+    pub(super) fn as_encoded(&self, upstream_model: Option<&str>) -> Option<&Bytes> {
+        self.encoded.as_ref().filter(|_| upstream_model.is_none() || self.model_at.is_none())
+    }
+
+    /// The body as it came, decoded.
     pub(super) fn body(&self) -> &Bytes {
         &self.body
     }

@@ -1,4 +1,4 @@
-//! Room for replies that are put together here: what those of all threads hold at once is bounded.
+//! Room for what is put together or unpacked here: what all threads hold of it at once is bounded.
 //!
 //! Invariants:
 //! * All [`Share`]s together hold at most [`MOST`] bytes, about; each counts until it is dropped.
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all shares hold together, in bytes.
-const MOST: usize = 512 << 20;
+pub(super) const MOST: usize = 512 << 20;
 /// What of it only shares that have begun may take.
 const KEPT_TO_GROW: usize = MOST / 4;
-/// What is handed out at once, in bytes: most replies need no more.
+/// What is handed out at once, in bytes: most need no more.
 const UNIT: usize = 64 << 10;
 
 /// The room.
 #[derive(Debug)]
 pub(super) struct Room(Arc<Semaphore>);
 
-/// What one reply has of it.
+/// What one of them has of it.
 #[derive(Debug)]
 pub(super) struct Share {
     room: Arc<Semaphore>,
@@ -32,7 +32,7 @@ impl Room {
         Self(Arc::new(Semaphore::new(MOST / UNIT)))
     }
 
-    /// A share for one more reply. `None` where those of others leave none.
+    /// A share for one more. `None` where those of others leave none.
     pub(super) fn begin(&self) -> Option<Share> {
         if self.0.available_permits() <= KEPT_TO_GROW / UNIT {
             return None;

@@ -58,6 +58,8 @@ pub struct Site {
     pub(super) mirrors: Mirrors,
     /// For whole replies that are made of streams.
     pub(super) room: Room,
+    /// For copies of request bodies that came encoded.
+    pub(super) decoding: Room,
 }
 
 /// A backend that cannot be set up.
@@ -162,6 +164,7 @@ impl Site {
             tokens,
             mirrors,
             room: Room::new(),
+            decoding: Room::new(),
         })
     }
 

@@ -105,8 +105,11 @@ pub enum Undecodable {
 pub struct Decoder {
     /// The last coding applied comes first.
     steps: Vec<Step>,
-    /// Bytes that may still come out: what was fed times the ratio, and the allowance, which fills up again.
+    /// Bytes that may still come out: what was fed times the ratio, and the allowance, which fills up again; or all
+    /// there are.
     budget: u64,
+    /// Whether what is fed brings more to come out.
+    grows: bool,
 }
 
 /// One coding being undone.
@@ -128,17 +131,16 @@ trait Format: Send {
 impl Decoder {
     /// A decoder that has read nothing yet. `None` when there is no memory for one.
     pub fn new(codings: Codings) -> Option<Self> {
-        let format = |coding| -> Option<Box<dyn Format>> {
-            Some(match coding {
-                Coding::Gzip => Box::new(gzip::Gzip::new()),
-                Coding::Deflate => Box::new(deflate::Deflate::new()),
-                Coding::Brotli => Box::new(brotli::Brotli::new()),
-                Coding::Zstd => Box::new(zstd::Zstd::new()?),
-            })
-        };
-        let step = |coding| Some(Step { format: format(coding)?, piece: Box::new([0; PIECE]) });
-        let steps = codings.0.into_iter().flatten().rev().map(step).collect::<Option<_>>()?;
-        Some(Self { steps, budget: ALLOWANCE })
+        Some(Self { steps: steps(codings)?, budget: ALLOWANCE, grows: true })
+    }
+
+    /// A decoder out of which at most `most` bytes come, whatever they are decoded from; what would be more is a
+    /// [bomb](Undecodable::Bomb). Of several codings so many may come of each, together. `None` when there is no memory
+    /// for one.
+    pub fn within(codings: Codings, most: usize) -> Option<Self> {
+        let steps = steps(codings)?;
+        let budget = (most as u64).saturating_mul(steps.len() as u64);
+        Some(Self { steps, budget, grows: false })
     }
 
     /// Decodes `bytes`; what they become is given to `sink` piece by piece.
@@ -146,7 +148,9 @@ impl Decoder {
     /// # Errors
     /// See [`Undecodable`]; what could be decoded before was given. A decoder that has failed is not to be fed again.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), Undecodable> {
-        self.budget = self.budget.min(ALLOWANCE).saturating_add(MOST_RATIO.saturating_mul(bytes.len() as u64));
+        if self.grows {
+            self.budget = self.budget.min(ALLOWANCE).saturating_add(MOST_RATIO.saturating_mul(bytes.len() as u64));
+        }
         undo(&mut self.steps, bytes, &mut self.budget, sink)
     }
 
@@ -154,6 +158,20 @@ impl Decoder {
     pub fn is_whole(&self) -> bool {
         self.steps.iter().all(|step| step.format.is_whole())
     }
+}
+
+/// What undoes these codings, one after the other. `None` when there is no memory for it.
+fn steps(codings: Codings) -> Option<Vec<Step>> {
+    let format = |coding| -> Option<Box<dyn Format>> {
+        Some(match coding {
+            Coding::Gzip => Box::new(gzip::Gzip::new()),
+            Coding::Deflate => Box::new(deflate::Deflate::new()),
+            Coding::Brotli => Box::new(brotli::Brotli::new()),
+            Coding::Zstd => Box::new(zstd::Zstd::new()?),
+        })
+    };
+    let step = |coding| Some(Step { format: format(coding)?, piece: Box::new([0; PIECE]) });
+    codings.0.into_iter().flatten().rev().map(step).collect()
 }
 
 fn undo(

@@ -1,4 +1,5 @@
-//! Compressed replies through the whole proxy: the client gets the bytes that came, the observer sees what they say.
+//! Compressed replies and requests through the whole proxy: what came passes in its bytes, the observer sees what it
+//! says.
 
 #![allow(clippy::float_cmp)] // what is compared are counts: whole numbers in Prometheus' f64
 
@@ -9,6 +10,7 @@ mod support;
 
 mod documents;
 mod faults;
+mod requests;
 mod streams;
 
 use codings::{NAMES, RAW};

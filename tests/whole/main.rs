@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dialects;
 mod gathered;
 mod refused;
 mod replies;
@@ -24,7 +25,11 @@ const MEASURED: &str = "measure_non_stream = true";
 
 /// A chat completion with these headers and this body.
 fn post(headers: &[(&str, &str)], body: &str) -> String {
-    let mut head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n".to_owned();
+    post_to("/v1/chat/completions", headers, body)
+}
+
+fn post_to(path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut head = format!("POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n");
     let length = body.len().to_string();
     let json = [("content-type", "application/json"), ("content-length", &*length)];
     for (name, value) in headers.iter().chain(&json) {

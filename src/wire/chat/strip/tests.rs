@@ -42,6 +42,17 @@ fn unchanged(stream: &str) {
 }
 
 #[test]
+fn so_is_a_stream_of_a_text_completion() {
+    let told = r#""id":"c","object":"text_completion","created":1,"model":"m""#;
+    let text = r#""choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":null}]"#;
+    let asked = format!(
+        "data: {{{told},{text},\"usage\":null}}\n\ndata: {{{told},\"choices\":[],\"usage\":{{\"prompt_tokens\":1}}}}\n\n\
+         data: [DONE]\n\n"
+    );
+    strips(&asked, &format!("data: {{{told},{text}}}\n\ndata: [DONE]\n\n"));
+}
+
+#[test]
 fn a_stream_is_what_it_would_have_been() {
     let asked = format!(
         "data: {TOKEN},\"usage\":null}}\n\n: ping\n\ndata: {{\"choices\":[{{\"delta\":{{}},\"finish_reason\":\"stop\"}}],\
