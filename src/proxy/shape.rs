@@ -38,6 +38,7 @@ impl Shape {
             Self::OpenAi => self.write(message, kind, param, code),
             Self::Anthropic => self.write(message, anthropic_type(status), param, code),
         }
+        .to_string()
     }
 
     /// An upstream's error as JSON; `kind` is the type it gave. `None` where it gave none.
@@ -48,19 +49,19 @@ impl Shape {
         kind: Option<&str>,
         param: &Value,
         code: &Value,
-    ) -> String {
-        match kind {
-            Some(kind) => self.write(message, kind, param, code),
-            None => self.error(status, message, "upstream_error", param, code),
-        }
+    ) -> Value {
+        let kind = kind.unwrap_or(match self {
+            Self::OpenAi => "upstream_error",
+            Self::Anthropic => anthropic_type(status),
+        });
+        self.write(message, kind, param, code)
     }
 
-    fn write(self, message: &str, kind: &str, param: &Value, code: &Value) -> String {
+    fn write(self, message: &str, kind: &str, param: &Value, code: &Value) -> Value {
         match self {
             Self::OpenAi => json!({"error": {"message": message, "type": kind, "param": param, "code": code}}),
             Self::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
         }
-        .to_string()
     }
 }
 

@@ -310,16 +310,16 @@ struct Events {
 impl Events {
     fn add(&mut self, item: Item<'_>) {
         self.read = 0;
-        let data = match item {
-            Item::Event(event) | Item::Unterminated(event) => event.data,
-            Item::Stray(text) => text,
+        let (name, data) = match item {
+            Item::Event(event) | Item::Unterminated(event) => (event.name, event.data),
+            Item::Stray(text) => (&b""[..], text),
             Item::Oversized => {
                 self.oversized = true;
                 return;
             }
         };
         self.came |= !data.is_empty();
-        self.reply.event(data);
+        self.reply.event(name, data);
     }
 
     /// What is held of them, in bytes, about; of the open one the parser holds its cap at most.
@@ -348,6 +348,7 @@ fn describe_json(headers: &mut HeaderMap) {
 /// The upstream's error in the client's shape, in its own words as far as it has any.
 fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
     let mut error: Value = serde_json::from_str(error).unwrap_or_default();
+    let request_id = error.get_mut("request_id").map(Value::take).filter(Value::is_string);
     let inner = error.get_mut("error").filter(|inner| !inner.is_null()).map(Value::take);
     let mut error = inner.unwrap_or(error);
     let message = match &mut error {
@@ -358,7 +359,11 @@ fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
     let message = message.as_str().map_or_else(silent, str::to_owned);
     let [kind, param, code] = ["type", "param", "code"].map(|name| error.get(name).cloned().unwrap_or_default());
     let kind = kind.as_str().filter(|kind| !matches!(*kind, "" | "error"));
-    shape.upstream_error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code)
+    let mut told = shape.upstream_error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code);
+    if let (Shape::Anthropic, Some(id)) = (shape, request_id) {
+        told["request_id"] = id;
+    }
+    told.to_string()
 }
 
 #[cfg(test)]
@@ -394,7 +399,11 @@ mod tests {
             (r#"{"type":"error","error":{"type":7,"message":"m"}}"#, "api_error"),
             (r#"{"error":{"message":"m","code":"c"}}"#, "api_error"),
         ] {
-            assert_eq!(anthropic(error), json!({"type": "error", "error": {"type": kind, "message": "m"}}), "{error}");
+            let mut expected = json!({"type": "error", "error": {"type": kind, "message": "m"}});
+            if error.contains("request_id") {
+                expected["request_id"] = json!("r");
+            }
+            assert_eq!(anthropic(error), expected, "{error}");
         }
         for error in ["{}", "[1]", "7", "true", r#"{"message":7}"#, "not json"] {
             assert!(told(error)["error"]["message"].as_str().unwrap().contains("\"up\""), "{error}");

@@ -29,8 +29,8 @@ pub const LARGEST: usize = 16 << 20;
 /// use streamgauge::wire::assemble::{Assembler, Standing};
 ///
 /// let mut reply = Assembler::of(Dialect::Chat).unwrap();
-/// reply.event(br#"{"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":"a "}}]}"#);
-/// reply.event(br#"{"id":"c","choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}"#);
+/// reply.event(b"", br#"{"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":"a "}}]}"#);
+/// reply.event(b"", br#"{"id":"c","choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}"#);
 /// assert_eq!(reply.standing(1, true), Standing::Whole);
 /// assert!(reply.json().contains(r#""content":"a b""#));
 /// ```
@@ -53,8 +53,8 @@ pub enum Standing {
 
 /// The parts of a reply of one dialect.
 trait Parts: Debug + Send {
-    /// Adds what an event says.
-    fn add(&mut self, event: &str, told: &mut Told);
+    /// Adds what an event of this name says.
+    fn add(&mut self, name: &[u8], event: &str, told: &mut Told);
 
     /// Whether anything of the reply came.
     fn has_begun(&self) -> bool;
@@ -95,12 +95,12 @@ impl Assembler {
         Some(Self { parts, told: Told::default() })
     }
 
-    /// Adds the data of one event.
-    pub fn event(&mut self, data: &[u8]) {
+    /// Adds the data of one event; `name` is empty where it has none.
+    pub fn event(&mut self, name: &[u8], data: &[u8]) {
         match data.trim_ascii() {
             b"" => {}
             b"[DONE]" => self.told.done = true,
-            data => self.parts.add(&String::from_utf8_lossy(data), &mut self.told),
+            data => self.parts.add(name, &String::from_utf8_lossy(data), &mut self.told),
         }
     }
 

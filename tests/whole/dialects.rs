@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::client::{Client, Ended, Reply};
-use crate::support::stage::Proxy;
+use crate::support::stage::{Proxy, sim};
 use crate::support::upstream::{Conn, Upstream};
-use crate::{MEASURED, USAGE, post_to};
+use crate::{MEASURED, USAGE, last, post_to};
 
 const COMPLETIONS: &str = "/v1/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -148,6 +149,70 @@ fn a_whole_reply_is_made_of_the_stream_that_was_asked_for() {
         );
         assert_eq!(reply.header("content-length"), Some(&*reply.body.len().to_string()));
         assert_eq!(served.join().expect("served"), [asked], "{path}");
+    }
+}
+
+#[test]
+fn the_whole_is_what_the_simulation_would_have_said() {
+    let sim = sim();
+    let proxy = Proxy::before(sim.addr(), MEASURED);
+    let (mut direct, mut client) = (Client::connect(sim.addr()), proxy.client());
+    let tools = r#""tools":[{"name":"level","input_schema":{}}],"#;
+    for (path, body, shape, more) in [
+        (COMPLETIONS, COMPLETION, "role_first=1", ""),
+        (COMPLETIONS, COMPLETION, "tokens_per_event=3", r#""n":3,"#),
+        (COMPLETIONS, COMPLETION, "hidden=2", r#""max_tokens":4,"stream":false,"#),
+        (MESSAGES, MESSAGE, "", ""),
+        (MESSAGES, MESSAGE, "reasoning=5,tokens_per_event=2", r#""stream":false,"#),
+        (MESSAGES, MESSAGE, "tool=1", tools),
+        (MESSAGES, MESSAGE, "tool=1,reasoning=3", tools),
+        (MESSAGES, MESSAGE, "refusal=1", r#""stream":null,"#),
+        (MESSAGES, &MESSAGE.replace("\"max_tokens\":9", "\"max_tokens\":4"), "tool=1", tools),
+        (MESSAGES, MESSAGE, "events_per_write=50,hidden=7", ""),
+    ] {
+        let header = format!("request=r,ttft_ms=2,itl_ms=0,tokens=9,{shape}");
+        let request = post_to(path, &[("x-sim", &header)], &body.replacen('{', &format!("{{{more}"), 1));
+        let (expected, got) = (direct.ask(&request), client.ask(&request));
+        let asked: Value = serde_json::from_slice(&last(&sim).request.body).expect("JSON");
+        assert_eq!(asked["stream"], true, "{shape}");
+        let comparable = |reply: &Reply| {
+            assert_eq!((reply.status, reply.ended), (200, Ended::Complete), "{reply:?}");
+            let mut json = reply.json();
+            if path == COMPLETIONS {
+                json["created"].take();
+            }
+            json
+        };
+        assert_eq!(comparable(&got), comparable(&expected), "{shape} {more}");
+        for name in ["content-type", "x-request-id", "request-id"] {
+            assert_eq!(got.header(name), expected.header(name), "{name}");
+        }
+        assert_eq!(got.header("content-length"), Some(&*got.body.len().to_string()));
+    }
+    proxy.idle_scrape();
+}
+
+#[test]
+fn what_is_measured_is_real() {
+    let sim = sim();
+    for (path, body, operation) in [(COMPLETIONS, COMPLETION, "completion"), (MESSAGES, MESSAGE, "messages")] {
+        let proxy = Proxy::before(sim.addr(), MEASURED);
+        let reply = proxy.client().ask(post_to(path, &[("x-sim", "ttft_ms=300,itl_ms=4,tokens=9")], body));
+        assert_eq!(reply.status, 200);
+        let exchange = proxy.finished(1).pop().expect("one");
+        assert_eq!((exchange.outcome.label(), exchange.stream, exchange.operation), ("ok", Some(false), operation));
+        assert_eq!((exchange.token_events, exchange.output.map(|output| output.count)), (9, Some(9)), "{path}");
+        let marks = &exchange.marks;
+        // Late to note what it sent, a busy machine shortens it.
+        assert!(marks.ttft_upstream().expect("a TTFT") >= Duration::from_millis(100) && exchange.tpot().is_some());
+        // The client got no token before the last.
+        assert_eq!((marks.ttft_client(), exchange.tgs()), (None, None));
+        let scrape = proxy.idle_scrape();
+        let of = [("operation", operation)];
+        assert_eq!(scrape.sum("time_to_first_token_seconds_count", &of), 1.0);
+        assert_eq!(scrape.sum("inter_token_latency_seconds_count", &of), 8.0);
+        assert_eq!(scrape.sum("time_per_output_token_seconds_count", &[("source", "usage")]), 1.0);
+        assert_eq!(scrape.sum("stream_anomalies_total", &[]), 0.0);
     }
 }
 

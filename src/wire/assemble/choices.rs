@@ -51,7 +51,7 @@ struct Choice<O> {
 }
 
 impl<O: Output> Parts for Choices<O> {
-    fn add(&mut self, event: &str, told: &mut Told) {
+    fn add(&mut self, _: &[u8], event: &str, told: &mut Told) {
         let mut parts = Vec::new();
         if !members(event, |key, value| parts.push((key, value))) {
             return;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::node::{self, Members, Room};
 use super::{Parts, Told};
-use crate::wire::raw::{fields, is_text, items, members, string};
+use crate::wire::envelope;
+use crate::wire::raw::{fields, is_text, items, members};
 
 mod input;
 
@@ -39,18 +40,24 @@ struct Block {
 }
 
 impl Parts for Message {
-    fn add(&mut self, event: &str, told: &mut Told) {
-        let names = ["type", "index", "message", "content_block", "delta", "error"];
-        let Some([kind, index, message, block, delta, error]) = fields(event, names) else { return };
+    fn add(&mut self, name: &[u8], event: &str, told: &mut Told) {
         let Told { error: failed, done, room } = told;
+        let names = ["type", "index", "message", "content_block", "delta", "error"];
+        let Some([kind, index, message, block, delta, error]) = fields(event, names) else {
+            if name == b"error" {
+                room.replace(failed, event);
+            }
+            return;
+        };
+        let kind = envelope::kind(kind, name);
         let index = index.and_then(|index| index.parse().ok()).unwrap_or(0);
-        match kind.and_then(string).as_deref() {
-            Some("message_start") => self.start(message.unwrap_or(""), room),
+        match &*kind {
+            "message_start" => self.start(message.unwrap_or(""), room),
             // Some relays put a whole reply into an event.
-            Some("message") => self.start(event, room),
-            Some("content_block_start") => self.begin_block(index, block.unwrap_or(""), room),
-            Some("content_block_delta") => self.continue_block(index, delta.unwrap_or(""), room),
-            Some("message_delta") => {
+            "message" => self.start(event, room),
+            "content_block_start" => self.begin_block(index, block.unwrap_or(""), room),
+            "content_block_delta" => self.continue_block(index, delta.unwrap_or(""), room),
+            "message_delta" => {
                 members(delta.unwrap_or(""), |key, value| self.say(&key, value, room));
                 members(event, |key, value| {
                     if key != "delta" {
@@ -58,10 +65,11 @@ impl Parts for Message {
                     }
                 });
             }
-            Some("message_stop") => *done = true,
-            Some("error") => room.replace(failed, event),
-            _ if error.is_some_and(|error| !node::is_empty(error)) => room.replace(failed, event),
+            "message_stop" => *done = true,
             _ => {}
+        }
+        if kind == "error" || envelope::is_error(error) {
+            room.replace(failed, event);
         }
     }
 

@@ -10,7 +10,7 @@ fn empty() -> Assembler {
 
 fn assembled<'a>(events: impl IntoIterator<Item = &'a str>) -> Value {
     let mut reply = empty();
-    events.into_iter().for_each(|event| reply.event(event.as_bytes()));
+    events.into_iter().for_each(|event| reply.event(b"", event.as_bytes()));
     serde_json::from_str(&reply.json()).unwrap_or_else(|error| panic!("{error}: {}", reply.json()))
 }
 
@@ -55,7 +55,7 @@ fn a_stream_as_openai_sends_it() {
 #[test]
 fn members_come_in_the_order_of_the_api() {
     let mut reply = empty();
-    reply.event(br#"{"x":1,"model":"m","choices":[{"finish_reason":"stop","delta":{"content":"a","z":1,"role":"assistant"}}],"usage":{},"created":1,"id":"c"}"#);
+    reply.event(b"", br#"{"x":1,"model":"m","choices":[{"finish_reason":"stop","delta":{"content":"a","z":1,"role":"assistant"}}],"usage":{},"created":1,"id":"c"}"#);
     assert_eq!(
         reply.json(),
         r#"{"id":"c","object":"chat.completion","model":"m","created":1,"choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"z":1},"logprobs":null,"finish_reason":"stop"}],"usage":{},"x":1}"#
@@ -141,7 +141,7 @@ fn logprobs_are_continued_with_the_digits_they_have() {
         let event = format!(
             r#"{{"choices":[{{"delta":{{"content":"a"}},"logprobs":{{"content":[{{"logprob":{number}}}],"refusal":null}}}}]}}"#
         );
-        reply.event(event.as_bytes());
+        reply.event(b"", event.as_bytes());
     }
     let expected = r#""logprobs":{"content":[{"logprob":-0.10000000000000001},{"logprob":-1e-7}],"refusal":null}"#;
     assert!(reply.json().contains(expected), "{}", reply.json());
@@ -236,12 +236,12 @@ fn how_a_stream_stands() {
     ] {
         let mut reply = empty();
         for event in events {
-            reply.event(event.as_bytes());
+            reply.event(b"", event.as_bytes());
         }
         assert_eq!(reply.standing(choices, in_order), expected, "{events:?}");
     }
     let mut reply = empty();
-    reply.event(error.as_bytes());
+    reply.event(b"", error.as_bytes());
     assert_eq!((reply.error(), reply.is_over()), (Some(r#"{"message":"busy"}"#), true));
 }
 
@@ -249,9 +249,9 @@ fn how_a_stream_stands() {
 fn what_is_kept_is_bounded() {
     let mut reply = empty();
     let event = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "x".repeat(1 << 20));
-    (0..15).for_each(|_| reply.event(event.as_bytes()));
+    (0..15).for_each(|_| reply.event(b"", event.as_bytes()));
     assert!(!reply.is_too_large());
-    (0..2).for_each(|_| reply.event(event.as_bytes()));
+    (0..2).for_each(|_| reply.event(b"", event.as_bytes()));
     assert!(reply.is_too_large() && reply.is_over() && reply.json().len() <= LARGEST + 1024);
     // What is said again and again, and counts once, never exceeds it; nor does what is many.
     let mut reply = empty();
@@ -260,12 +260,12 @@ fn what_is_kept_is_bounded() {
         let event = format!(
             r#"{{"x":"{padding}","usage":{{"x":"{padding}"}},"k{number}":null,"choices":[{{"index":{number},"delta":{{"role":"assistant","content":null,"y":null,"tool_calls":[{{"index":{number}}}]}}}}]}}"#
         );
-        reply.event(event.as_bytes());
+        reply.event(b"", event.as_bytes());
     }
     assert!(!reply.is_too_large() && reply.json().len() < 4 * padding.len());
     let mut reply = empty();
     let deep = r#"{"a":"#.repeat(100_000) + "1" + &"}".repeat(100_000);
-    reply.event(format!(r#"{{"choices":[{{"delta":{{"deep":{deep}}}}}]}}"#).as_bytes());
+    reply.event(b"", format!(r#"{{"choices":[{{"delta":{{"deep":{deep}}}}}]}}"#).as_bytes());
     assert!(reply.json().len() > 100_000);
 }
 
@@ -286,7 +286,7 @@ proptest! {
     #[test]
     fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         let mut reply = empty();
-        reply.event(&bytes);
+        reply.event(b"", &bytes);
         prop_assert!(serde_json::from_str::<Value>(&reply.json()).is_ok());
     }
 }

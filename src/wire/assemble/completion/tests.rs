@@ -5,7 +5,7 @@ use crate::wire::assemble::{Assembler, LARGEST, Standing};
 
 fn fed<'a>(events: impl IntoIterator<Item = &'a str>) -> Assembler {
     let mut reply = Assembler::of(Dialect::Completion).unwrap();
-    events.into_iter().for_each(|event| reply.event(event.as_bytes()));
+    events.into_iter().for_each(|event| reply.event(b"", event.as_bytes()));
     reply
 }
 

@@ -9,7 +9,7 @@ const STOP: &str = r#"{"type":"message_stop"}"#;
 
 fn fed<'a>(events: impl IntoIterator<Item = &'a str>) -> Assembler {
     let mut reply = Assembler::of(Dialect::Messages).unwrap();
-    events.into_iter().for_each(|event| reply.event(event.as_bytes()));
+    events.into_iter().for_each(|event| reply.event(b"", event.as_bytes()));
     reply
 }
 
@@ -245,6 +245,22 @@ fn a_stream_of_which_parts_are_missing_makes_what_it_can() {
 }
 
 #[test]
+fn an_events_name_tells_its_type_where_its_data_does_not() {
+    let mut reply = fed([]);
+    reply.event(b"message_start", br#"{"message":{"id":"x"}}"#);
+    reply.event(b"content_block_delta", br#"{"index":0,"delta":{"type":"text_delta","text":"a"}}"#);
+    reply.event(b"message_delta", br#"{"type":"ping","delta":{"stop_reason":"end_turn"}}"#);
+    assert_eq!(reply.standing(1, true), Standing::Half);
+    reply.event(b"message_stop", b"{}");
+    assert_eq!((reply.standing(1, true), reply.json().contains(r#""text":"a""#)), (Standing::Whole, true));
+    for data in [r#"{"message":"busy"}"#, "busy"] {
+        let mut reply = fed([START]);
+        reply.event(b"error", data.as_bytes());
+        assert_eq!((reply.standing(1, true), reply.error()), (Standing::Error, Some(data)));
+    }
+}
+
+#[test]
 fn a_field_of_the_wrong_type_says_nothing() {
     for delta in [
         "7",
@@ -309,7 +325,7 @@ fn what_is_kept_is_bounded() {
     let mut reply = fed([]);
     let event = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text"}}"#;
     let most = (0..300_000).find(|_| {
-        reply.event(event.as_bytes());
+        reply.event(b"", event.as_bytes());
         reply.is_too_large()
     });
     assert!(most.is_some());
