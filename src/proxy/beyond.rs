@@ -42,7 +42,7 @@ pub(super) struct Returned {
     /// The choices asked for.
     choices: u32,
     /// `None` unless a stream was asked for in place of a whole reply.
-    gatherable: Option<Gatherable>,
+    gatherable: Option<Box<Gatherable>>,
 }
 
 /// What it takes to make a whole reply of a stream.
@@ -78,8 +78,9 @@ impl Proxy {
         let share = if stream { self.site.room.begin() } else { None };
         // Without room for the whole it is asked for as such.
         let ask = ask.filter(|_| !stream || share.is_some());
-        let gatherable =
-            share.zip(Assembler::of(dialect)).map(|(share, reply)| Gatherable { model: model.into(), reply, share });
+        let gatherable = share
+            .zip(Assembler::of(dialect))
+            .map(|(share, reply)| Box::new(Gatherable { model: model.into(), reply, share }));
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
             let body = wanted.as_encoded(alias).cloned().unwrap_or_else(|| {
@@ -125,10 +126,11 @@ impl Proxy {
         });
         let http10 = version == Version::HTTP_10;
         let mut answer = pass_on(reply, http10, backend.event_timeout, beyond, observation);
-        if let (Some(Gatherable { model, reply, share }), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
+        if let (Some(gatherable), Answer::Theirs { onward, .. }) = (gatherable, &mut answer) {
+            let Gatherable { model, reply, share } = *gatherable;
             let url = backend.base_url.as_ref().map(ToString::to_string).unwrap_or_default();
-            *onward =
-                Onward::Gathered(Gathering { content, choices, dialect, reply, backend: index, model, url, share });
+            let gathering = Gathering { content, choices, dialect, reply, backend: index, model, url, share };
+            *onward = Onward::Gathered(Box::new(gathering));
         }
         answer
     }

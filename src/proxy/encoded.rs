@@ -8,7 +8,9 @@
 use bytes::{Bytes, BytesMut};
 
 use super::failure::Refusal;
+use super::request::ModelRequest;
 use super::room::{Room, Share};
+use crate::wire::Dialect;
 use crate::wire::encoding::{Codings, Decoder, Undecodable};
 
 /// How many bytes are decoded before others have a turn, about.
@@ -28,8 +30,19 @@ impl AsRef<[u8]> for Copied {
     }
 }
 
-/// Decodes a body of which at most `limit` bytes may come.
-pub(super) async fn decoded(codings: Codings, encoded: &[u8], limit: usize, room: &Room) -> Result<Bytes, Refusal> {
+/// Reads a request whose body came encoded, of which at most `limit` bytes may come.
+pub(super) async fn read(
+    dialect: Dialect,
+    codings: Codings,
+    encoded: Bytes,
+    limit: usize,
+    room: &Room,
+) -> Result<ModelRequest, Refusal> {
+    let plain = decoded(codings, &encoded, limit, room).await?;
+    Ok(ModelRequest::read(dialect, plain)?.that_came_as(encoded))
+}
+
+async fn decoded(codings: Codings, encoded: &[u8], limit: usize, room: &Room) -> Result<Bytes, Refusal> {
     let mut share = room.begin().ok_or(Refusal::NoRoomToDecode)?;
     // What the decoder itself takes is free again after it.
     let mut window = room.begin().ok_or(Refusal::NoRoomToDecode)?;
@@ -91,7 +104,8 @@ mod tests {
         let mut taken = room.begin().unwrap();
         {
             let mut decoding = pin!(decoded(gzip(), &large, LIMIT, &room));
-            poll_fn(|cx| Poll::Ready(assert!(decoding.as_mut().poll(cx).is_pending()))).await;
+            let waits = poll_fn(|cx| Poll::Ready(decoding.as_mut().poll(cx).is_pending())).await;
+            assert!(waits);
             assert!(taken.hold(MOST - (3 << 20)));
             assert!(matches!(decoding.await, Err(Refusal::NoRoomToDecode)));
         }

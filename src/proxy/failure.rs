@@ -7,6 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http_body_util::Full;
 use hyper::{Response, StatusCode, http};
 
+use super::request::BadRequest;
 use super::shape::Shape;
 use crate::backend::llama::Refused;
 use crate::backend::upstream::{Broken, Cause, ProxyFault};
@@ -59,6 +60,12 @@ pub(super) enum Refusal {
     Upstream { backend: String, url: String, cause: Cause },
     /// The upstream's stream, of which a whole reply was to be made, did not come to its end.
     Stream { backend: String, url: String, what: String, late: bool },
+}
+
+impl From<BadRequest> for Refusal {
+    fn from(error: BadRequest) -> Self {
+        Self::BadRequest { message: error.to_string() }
+    }
 }
 
 /// An error as the client sees it.

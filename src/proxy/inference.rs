@@ -6,7 +6,7 @@ use hyper::Request;
 use hyper::header::HeaderMap;
 
 use super::beyond::Going;
-use super::encoded::decoded;
+use super::encoded;
 use super::failure::Refusal;
 use super::request::ModelRequest;
 use super::{Answer, Proxy, announced_length, codings, headers, last_read, local};
@@ -29,15 +29,11 @@ impl Proxy {
         let codings = codings(&head.headers).ok_or(Refusal::Compressed)?;
         let body = self.read_body(&head.headers, body).await?;
         observation.body_read(last_read(client));
-        let read = |body| {
-            ModelRequest::read(dialect, body).map_err(|error| Refusal::BadRequest { message: error.to_string() })
-        };
         let wanted = if codings.is_empty() {
-            read(body)?
+            ModelRequest::read(dialect, body)?
         } else {
             let site = &self.site;
-            let plain = Box::pin(decoded(codings, &body, site.server.max_body_bytes, &site.decoding)).await?;
-            read(plain)?.that_came_as(body)
+            Box::pin(encoded::read(dialect, codings, body, site.server.max_body_bytes, &site.decoding)).await?
         };
         observation.asked(asked(&wanted, &head.headers));
         let picked = self.site.pick(&head.headers, &wanted)?;

@@ -129,7 +129,7 @@ enum Onward {
     /// Without what only our asking for usage brought.
     Stripped(UsageStripper),
     /// A stream, as the whole reply that it is the parts of.
-    Gathered(Gathering),
+    Gathered(Box<Gathering>),
 }
 
 impl Proxy {
@@ -171,7 +171,7 @@ impl Proxy {
                     Onward::Gathered(gathering) => {
                         let observe = |body| ObservedBody::new(body, observation, None, framing_unknown);
                         let observed = response.map(|body| observe(body).with_event_timeout(event_timeout));
-                        return Box::pin(whole::gather(gathering, &self.site, observed, client))
+                        return Box::pin(whole::gather(*gathering, &self.site, observed, client))
                             .await
                             .map(Either::Right);
                     }

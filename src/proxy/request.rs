@@ -15,8 +15,8 @@ use crate::wire::raw::items;
 #[derive(Debug, Clone)]
 pub(super) struct ModelRequest {
     body: Bytes,
-    /// The bytes as they came, where they were encoded and `body` was decoded from them.
-    encoded: Option<Bytes>,
+    /// The bytes as they came, where they were encoded and `body` was decoded from them: few requests carry this.
+    encoded: Option<Box<Bytes>>,
     /// How it is written.
     pub(super) dialect: Dialect,
     /// The model's name. `None` when the body names none.
@@ -75,7 +75,7 @@ impl ModelRequest {
 
     /// The same, read from a body that came as these encoded bytes.
     pub(super) fn that_came_as(self, encoded: Bytes) -> Self {
-        Self { encoded: Some(encoded), ..self }
+        Self { encoded: Some(Box::new(encoded)), ..self }
     }
 
     /// The same, for one who is told nothing of the coding in which it came.
@@ -90,7 +90,7 @@ impl ModelRequest {
 
     /// The encoded bytes as they came. `None` where they were not encoded, or `upstream_model` is to be spliced in.
     pub(super) fn as_encoded(&self, upstream_model: Option<&str>) -> Option<&Bytes> {
-        self.encoded.as_ref().filter(|_| upstream_model.is_none() || self.model_at.is_none())
+        self.encoded.as_deref().filter(|_| upstream_model.is_none() || self.model_at.is_none())
     }
 
     /// The body as it came, decoded.
