@@ -3,7 +3,7 @@
 use super::*;
 
 const RESPONSES: &str = r#"{"model":"m","stream":true,"input":"one two three"}"#;
-const MESSAGES: &str =
+pub(super) const MESSAGES: &str =
     r#"{"model":"m","stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"one two three"}]}"#;
 const COMPLETIONS: &str =
     r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"prompt":"one two three"}"#;
@@ -16,7 +16,7 @@ const STREAMS: [(&str, &str); 4] = [
     ("/v1/messages?beta=true", MESSAGES),
 ];
 
-fn post(path: &str, sim: &str, body: &str) -> String {
+pub(super) fn post(path: &str, sim: &str, body: &str) -> String {
     chat(sim, body).replace("/v1/chat/completions", path)
 }
 

@@ -15,6 +15,7 @@ use streamgauge::backend::sim::{
 mod client;
 mod dialects;
 mod ends;
+mod meaning;
 mod requests;
 mod script;
 

@@ -47,7 +47,7 @@ pub enum Kind {
     Role,
     /// An event that only opens or closes a part of the reply, or keeps the connection alive.
     Part,
-    /// An event with answer tokens, perhaps reasoning before them; or with the name of a tool to call.
+    /// An event with answer tokens, perhaps reasoning before them; or with the name of a tool to call, and no tokens.
     Token,
     /// An event with reasoning tokens alone.
     Reasoning,

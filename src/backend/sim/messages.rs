@@ -105,7 +105,9 @@ impl<'a> Stream<'a> {
             Block::Text => json!({"type": "text", "text": ""}),
             Block::ToolUse => tool_use(&self.reply, &json!({})),
         };
-        push(out, Kind::Part, "content_block_start", &json!({"index": self.blocks, "content_block": empty}));
+        // The name of a tool is output.
+        let kind = if block == Block::ToolUse { Kind::Token } else { Kind::Part };
+        push(out, kind, "content_block_start", &json!({"index": self.blocks, "content_block": empty}));
         if self.blocks == 0 {
             push(out, Kind::Part, "ping", &json!({}));
         }

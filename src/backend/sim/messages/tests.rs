@@ -106,6 +106,8 @@ fn a_whole_reply_is_its_stream_put_together() {
         assert_eq!(delta["usage"]["output_tokens"], replied.whole["usage"]["output_tokens"], "{sim}");
         assert_eq!(replied.whole["usage"]["input_tokens"], 3);
     }
+    let called = reply("tokens=3,reasoning=1,tool=1");
+    assert_eq!(called.logged(), "Role Part Part Reasoning(1) Part Part Token Token(1) Token(1) Part Finish Done");
     let call = &reply("tokens=6,reasoning=1,tool=1").whole["content"][1];
     assert_eq!((&call["name"], &call["input"]), (&json!("find"), &json!({"text": text_of(0, 1..6)})));
 }

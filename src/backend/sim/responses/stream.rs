@@ -75,7 +75,9 @@ impl<'a> Stream<'a> {
     fn open(&mut self, part: Part, first: u32, out: &mut Events) {
         let added = json!({"output_index": self.items, "item": item(&self.reply, part, None)});
         self.items += 1;
-        self.push(Kind::Part, "response.output_item.added", &added, out);
+        // The name of a function is output.
+        let kind = if part == Part::Call { Kind::Token } else { Kind::Part };
+        self.push(kind, "response.output_item.added", &added, out);
         if let Some((name, _)) = self.brackets(part) {
             let fields = self.located(part, json!({"part": content(&self.reply, part, "")}));
             self.push(Kind::Part, name, &fields, out);

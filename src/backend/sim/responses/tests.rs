@@ -149,6 +149,7 @@ fn a_function_is_called_by_the_name_of_the_first_that_has_one() {
             "completed"
         ]
     );
+    assert_eq!(replied.logged(), "Role Part Token Token(1) Token(1) Part Part Finish");
     let call = &replied.whole["output"][0];
     assert_eq!(
         (&call["name"], &call["call_id"], &call["type"]),
