@@ -208,6 +208,25 @@ fn the_engine_stamps_and_counts_every_prompt() {
 }
 
 #[test]
+fn each_token_is_measured_and_an_echo_is_none() {
+    let (proxy, _folder) = proxy();
+    for (count, echo) in [(1, false), (2, true)] {
+        let fields = json!({"max_tokens": 6, "echo": echo, "logit_bias": {token(b'x').to_string(): 100}});
+        streamed(&proxy, &ask("Hi", fields));
+        let exchange = proxy.finished(count).pop().unwrap();
+        assert_eq!((exchange.outcome.label(), exchange.token_events), ("ok", 6), "echo: {echo}");
+        let output = exchange.output.unwrap();
+        assert_eq!((output.count, output.source.label()), (6, "usage"), "echo: {echo}");
+        let (marks, engine) = (&exchange.marks, exchange.marks.engine.unwrap());
+        let order = [engine.admitted, engine.prefilled, marks.first_token, marks.last_token, marks.finish, marks.end];
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "echo: {echo}: {marks:?}");
+        assert_eq!(exchange.anomalies.seen().count(), 0);
+    }
+    let metrics = proxy.idle_scrape();
+    assert_eq!(metrics.sum("inter_token_latency_seconds_count", &[("timing", "exact")]), 10.0);
+}
+
+#[test]
 fn an_echo_comes_before_the_first_text_and_once() {
     let (proxy, _folder) = proxy();
     let more = json!({"max_tokens": 6, "ignore_eos": true, "n": 2, "seed": 1, "temperature": 1});
