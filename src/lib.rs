@@ -19,6 +19,7 @@ pub mod measure;
 pub mod route;
 
 // ── floor 1: knows nothing of ours
+pub mod calendar;
 pub mod clock;
 pub mod config;
 pub mod niceness;

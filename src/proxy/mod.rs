@@ -21,6 +21,7 @@ mod failure;
 mod guard;
 mod headers;
 mod inference;
+mod listing;
 mod local;
 mod mirror;
 mod models;
@@ -154,7 +155,7 @@ impl Proxy {
             (operation, &Method::POST) if let Some(dialect) = operation.dialect() => {
                 self.infer(dialect, &target, request, client, &mut observation).await
             }
-            (Operation::Models, &Method::GET) => self.models(&target, request, &mut observation).await,
+            (Operation::Models, &Method::GET) => self.models(&target, shape, request, &mut observation).await,
             (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
             (_, &Method::TRACE) => Err(Refusal::Trace),
             _ => self.pass(&target, request, &mut observation).await,

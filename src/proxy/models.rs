@@ -6,28 +6,35 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::{Request, Response, StatusCode, http};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Request, Response, StatusCode, Uri, http};
 use serde_json::{Value, json};
 
 use super::failure::Refusal;
+use super::shape::Shape;
 use super::site::Backend;
-use super::{Answer, Proxy, headers, pass_on};
+use super::{Answer, Proxy, headers, is_encoded, listing, pass_on};
+use crate::backend::upstream::{Reply, ReplyBody};
 use crate::measure::Observation;
 use crate::route::Target;
 use crate::server::Upload;
 
 /// How long one of several upstreams may take over its list, if its `head_timeout_ms` is not shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest page of a list that Anthropic's API gives; others do not look at the query.
+const LONGEST_PAGE: &str = "/v1/models?limit=1000";
 /// The largest list that is merged, in bytes.
 const LARGEST: usize = 16 << 20;
 
 impl Proxy {
-    /// Lists models. With one upstream and nothing to add, its own list passes as it is.
+    /// Lists models, as clients of the API of this shape read them. With one upstream and nothing to add, its own list
+    /// passes as it is if it is written so.
     pub(super) async fn models(
         &self,
         target: &Target<'_>,
+        shape: Shape,
         request: Request<Upload>,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
@@ -40,9 +47,15 @@ impl Proxy {
             .collect();
         let upstreams: Vec<usize> =
             (0..self.upstreams.len()).filter(|index| self.upstreams[*index].is_some()).collect();
-        let (head, _) = request.into_parts();
+        let (mut head, _) = request.into_parts();
         if let ([only], true) = (upstreams.as_slice(), own.is_empty()) {
-            return self.one_list(*only, target, head, observation).await;
+            return self.one_list(*only, target, shape, head, observation).await;
+        }
+        if shape == Shape::Anthropic {
+            // Several lists have no pages in common, so each is asked for one that is as long as may be.
+            let mut uri = head.uri.into_parts();
+            uri.path_and_query = Some(PathAndQuery::from_static(LONGEST_PAGE));
+            head.uri = Uri::from_parts(uri).unwrap_or_else(|_| unreachable!("it was whole, and still is"));
         }
         let mut models = Vec::new();
         let mut listed = HashSet::new();
@@ -70,7 +83,7 @@ impl Proxy {
         if let Some(refusal) = refused.filter(|_| !answered && models.is_empty()) {
             return Err(refusal);
         }
-        let list = json!({"object": "list", "data": models});
+        let list = listing::written(models, shape);
         let mut response = Response::new(Full::from(list.to_string()));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Answer::Ours(response))
@@ -91,14 +104,31 @@ impl Proxy {
         &self,
         index: usize,
         target: &Target<'_>,
+        shape: Shape,
         mut head: http::request::Parts,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
         let backend = self.enter(index, &head, observation)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let http10 = head.version == http::Version::HTTP_10;
+        if shape == Shape::Anthropic {
+            head.headers.remove(ACCEPT_ENCODING);
+        }
         let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
-        Ok(pass_on(reply, http10, None, None, observation))
+        let rewritten = shape == Shape::Anthropic && reply.head.status == StatusCode::OK;
+        if !rewritten || is_encoded(&reply.head.headers) {
+            return Ok(pass_on(reply, http10, None, None, observation));
+        }
+        let Reply { mut head, body, .. } = reply;
+        headers::to_client(&mut head.headers);
+        // Whole by now, and of a length of its own.
+        head.headers.remove(CONTENT_LENGTH);
+        head.version = http::Version::HTTP_11;
+        let mut body = read_whole(body).await.map_err(|what| unusable(backend, what))?;
+        if let Some(models) = listing::foreign_to_anthropic(&body) {
+            body = listing::written(models, shape).to_string().into();
+        }
+        Ok(Answer::Ours(Response::from_parts(head, Full::new(body))))
     }
 
     /// One of several upstreams' list, within the time it has for it.
@@ -131,13 +161,10 @@ impl Proxy {
             // The client's key is meant for where its requests go by default, not for everyone.
             headers::strip_credentials(&mut head.headers);
         }
-        let unusable = |what: String| Refusal::Models { backend: backend.name.to_string(), what };
+        let unusable = |what: String| unusable(backend, what);
         let reply = self.ask(index, backend, target, head, Either::Left(Full::default()), |_| {}).await?;
         let status = reply.head.status;
-        let body: Bytes = match Limited::new(reply.body, LARGEST).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) => return Err(unusable(error.to_string())),
-        };
+        let body = read_whole(reply.body).await.map_err(unusable)?;
         if status != StatusCode::OK {
             return Err(unusable(format!("it answered {status}")));
         }
@@ -150,6 +177,18 @@ impl Proxy {
             _ => Err(unusable("its list is no JSON object".to_owned())),
         }
     }
+}
+
+/// A list, as far as it may be large; or why it cannot be read.
+async fn read_whole(body: ReplyBody) -> Result<Bytes, String> {
+    match Limited::new(body, LARGEST).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unusable(backend: &Backend, what: String) -> Refusal {
+    Refusal::Models { backend: backend.name.to_string(), what }
 }
 
 /// Does all of `work` at the same time; the results stand in its order.

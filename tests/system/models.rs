@@ -1,6 +1,6 @@
 //! `/v1/models`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use streamgauge::backend::sim::{SimConfig, SimHandle};
 
 use crate::request;
@@ -117,4 +117,90 @@ fn a_list_that_nobody_gives_names_an_upstream() {
     let reply = proxy.client().ask(list());
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (502, Some("upstream_connect")));
     assert_eq!(proxy.outcome(1), "connect_error");
+}
+
+const ANTHROPIC: [(&str, &str); 2] = [("anthropic-version", "2023-06-01"), ("accept-encoding", "gzip")];
+
+#[test]
+fn clients_of_anthropics_api_read_any_upstreams_list() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let mut client = proxy.client();
+    client.send(request("GET", "/v1/models?limit=3&after_id=x", &ANTHROPIC));
+    let mut conn = upstream.accept();
+    let head = conn.request().head;
+    assert!(head.starts_with("GET /v1/models?limit=3&after_id=x HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("\r\nanthropic-version: 2023-06-01\r\n") && !head.contains("accept-encoding"), "{head}");
+    let list = r#"{"object":"list","data":[{"id":"a","created":1747872000,"object":"model"},{"id":"b"}]}"#;
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: r1\r\nconnection: x-hop\r\nx-hop: 1\r\n\
+         content-length: {}\r\n\r\n{list}",
+        list.len()
+    );
+    conn.send(answer);
+    let reply = client.reply();
+    let model = |id: &str, at: &str| json!({"type": "model", "id": id, "display_name": id, "created_at": at});
+    let models = [model("a", "2025-05-22T00:00:00Z"), model("b", "1970-01-01T00:00:00Z")];
+    let expected = json!({"data": models, "has_more": false, "first_id": "a", "last_id": "b"});
+    assert_eq!((reply.status, reply.json()), (200, expected));
+    assert_eq!((reply.header("request-id"), reply.header("x-hop")), (Some("r1"), None));
+
+    // One that is theirs already, and what is no list, stay byte for byte.
+    for body in
+        ["{ \"data\":[ {\"id\" : \"a\",\"type\":\"model\",\"x\":1.0e0} ],\n\"has_more\":true}", "{\"data\": 7 }"]
+    {
+        client.send(request("GET", "/v1/models", &ANTHROPIC));
+        conn.request();
+        conn.answer(body);
+        assert_eq!(client.reply().body, body.as_bytes());
+    }
+    client.send(request("GET", "/v1/models", &ANTHROPIC));
+    conn.request();
+    conn.send("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer\r\ncontent-length: 2\r\n\r\nno");
+    let reply = client.reply();
+    assert_eq!((reply.status, &*reply.body, reply.header("www-authenticate")), (401, &b"no"[..], Some("Bearer")));
+    let outcomes: Vec<_> = proxy.finished(4).iter().map(|exchange| exchange.outcome.label()).collect();
+    assert_eq!(outcomes, ["ok", "ok", "ok", "upstream_4xx"]);
+    // A list that breaks off is no list.
+    client.send(request("GET", "/v1/models", &ANTHROPIC));
+    conn.request();
+    conn.send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"data\":[");
+    drop(conn.close());
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.json()["error"]["type"].as_str()), (502, Some("api_error")), "{reply:?}");
+    proxy.idle_scrape();
+}
+
+#[test]
+fn lists_of_both_apis_are_merged_for_clients_of_either() {
+    let (one, two) = (listing(&["a", "shared"]), Upstream::bind());
+    let routes = "[[route]]\nmodel = \"claude\"\nbackend = \"two\"\n";
+    let backends = backend("up", one.addr(), "") + &backend("two", two.addr(), "");
+    let proxy = Proxy::start(&format!("{SERVER}{backends}{routes}{TO_UP}"));
+    let theirs = r#"{"data":[{"type":"model","id":"claude-x","display_name":"Claude X","created_at":"2025-05-22T00:00:00Z"},
+        {"type":"model","id":"shared","display_name":"S","created_at":"2025-05-22T00:00:00Z"}],"has_more":false}"#;
+    let mut client = proxy.client();
+    client.send(request("GET", "/v1/models?limit=1", &ANTHROPIC));
+    let mut conn = two.accept();
+    let head = conn.request().head;
+    assert!(head.starts_with("GET /v1/models?limit=1000 HTTP/1.1\r\n"), "one page for all: {head}");
+    conn.answer(theirs);
+    let merged = client.reply().json();
+    let models = merged["data"].as_array().expect("a list").clone();
+    let names: Vec<_> = models.iter().map(|model| model["id"].as_str().expect("an id")).collect();
+    assert_eq!(names, ["claude", "a", "shared", "claude-x"]);
+    assert_eq!(
+        (&merged["first_id"], &merged["last_id"], &merged["has_more"]),
+        (&"claude".into(), &"claude-x".into(), &false.into())
+    );
+    for model in &models {
+        let keys: Vec<_> = model.as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(keys, ["created_at", "display_name", "id", "type"]);
+    }
+    assert_eq!(models[3]["display_name"], "Claude X");
+
+    client.send(list());
+    assert!(conn.request().head.starts_with("GET /v1/models?limit=3 HTTP/1.1\r\n"));
+    conn.answer(theirs);
+    assert_eq!(ids(&client.reply()), ["claude", "a", "shared", "claude-x"]);
 }

@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::calendar::civil;
+
 const MONTHS: [&str; 12] = [
     "January",
     "February",
@@ -70,19 +72,6 @@ pub(super) fn strftime(format: &str, at: SystemTime) -> String {
         text.push_str(&part);
     }
     text
-}
-
-/// Days since 1970 → (year, month, day), in the Gregorian calendar.
-fn civil(days: u64) -> (u64, u64, u64) {
-    // Years are counted from 1 March, so that the leap day is the last of its year; 719,468 days before 1970 is 0000-03-01.
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
