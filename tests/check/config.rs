@@ -24,7 +24,9 @@ fn an_upstream_that_does_all_well_passes_every_step() {
         .says("chat", "ok", "\"gauge\" answered (tokens: 1 in, 1 out)", "")
         .says("stream", "ok", "TPOT absent: one token has no gap (finish_reason \"length\": the cap", "")
         .says("stream_options", "ok", "accepted: usage came (1 out), and include_usage asks for it", "")
-        .says("completions", "note", "not answered here (404)", "editors that fill in text");
+        .says("completions", "ok", "TTFT ", "")
+        .says("responses", "ok", "TTFT ", "")
+        .says("messages", "ok", "TTFT ", "");
 
     let received = sim.received();
     let bodies: Vec<Value> = received.iter().filter_map(|got| serde_json::from_slice(&got.request.body).ok()).collect();

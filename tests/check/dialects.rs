@@ -49,10 +49,11 @@ fn streamed(asked: Asked) -> String {
 
 /// A stream whose events are named by their `type`.
 fn named(all: &[Value]) -> String {
-    let body: String = all
-        .iter()
-        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type")))
-        .collect();
+    let mut body = String::new();
+    for event in all {
+        let (name, data) = (event["type"].as_str().expect("a type"), event.to_string());
+        body.extend(["event: ", name, "\ndata: ", &data, "\n\n"]);
+    }
     reply(200, "content-type: text/event-stream\r\n", &body)
 }
 
@@ -259,9 +260,8 @@ fn what_comes_under_status_200_is_read_by_its_dialect() {
         );
     }
     let swapped = upstream(|asked, _| match asked {
-        Asked::Responses => Some(streamed(Asked::Messages)),
+        Asked::Responses | Asked::Completions => Some(streamed(Asked::Messages)),
         Asked::Messages => Some(streamed(Asked::Responses)),
-        Asked::Completions => Some(streamed(Asked::Messages)),
         _ => None,
     });
     let checked = check(&swapped.url(), "");
@@ -318,6 +318,7 @@ fn an_upstream_of_messages_alone_is_well() {
     assert_eq!(both.code, Some(1));
     // Where the paths of other dialects want to see the key before they say that they are none.
     let closed = upstream(|asked, request| match asked {
+        Asked::Models if header(request, "anthropic-version").is_none() => Some(json(400, "{}")),
         Asked::Models | Asked::Messages => Some(answer(asked, request)),
         _ => Some(json(401, "{}")),
     });

@@ -112,8 +112,7 @@ async fn list(asking: &Asking<'_>, place: &Place<'_>, known: bool) -> (Finding, 
         Ok(heard) => heard,
         Err(cause) => return (unanswered(&cause, place.config), (Vec::new(), false)),
     };
-    if heard.status == StatusCode::UNAUTHORIZED
-        && place.key.secret.is_some()
+    if matches!(heard.status.as_u16(), 400 | 401 | 403)
         && let Ok(second) = asking.get_as_anthropic(MODELS).await
         && second.status.is_success()
     {
