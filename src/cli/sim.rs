@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::backend::sim::{LogSink, RequestRecord, Schedule, ScriptError, Scripts, Sim, SimConfig};
 
-/// Simulate an upstream: a server for OpenAI's and Anthropic's APIs that streams on an exact schedule
+/// Simulate an upstream: a server for OpenAI's and Anthropic's APIs that streams on an exact schedule.
 #[derive(Debug, Clone, Args)]
 pub struct SimArgs {
     /// Where to listen; port 0 picks a free one
