@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::failure::Refusal;
 use super::shape::Shape;
 use super::site::Backend;
-use super::{Answer, Proxy, headers, is_encoded, listing, pass_on};
+use super::{Answer, Proxy, codings, headers, listing, pass_on};
 use crate::backend::upstream::{Reply, ReplyBody};
 use crate::measure::Observation;
 use crate::route::Target;
@@ -116,7 +116,7 @@ impl Proxy {
         }
         let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
         let rewritten = shape == Shape::Anthropic && reply.head.status == StatusCode::OK;
-        if !rewritten || is_encoded(&reply.head.headers) {
+        if !rewritten || codings(&reply.head.headers).is_none_or(|codings| !codings.is_empty()) {
             return Ok(pass_on(reply, http10, None, None, observation));
         }
         let Reply { mut head, body, .. } = reply;
