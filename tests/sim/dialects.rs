@@ -2,10 +2,10 @@
 
 use super::*;
 
-const RESPONSES: &str = r#"{"model":"m","stream":true,"input":"one two three"}"#;
+pub(super) const RESPONSES: &str = r#"{"model":"m","stream":true,"input":"one two three"}"#;
 pub(super) const MESSAGES: &str =
     r#"{"model":"m","stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"one two three"}]}"#;
-const COMPLETIONS: &str =
+pub(super) const COMPLETIONS: &str =
     r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"prompt":"one two three"}"#;
 
 /// Every dialect with streams: its path, and a request for one.

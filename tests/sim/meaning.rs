@@ -3,12 +3,16 @@
 use streamgauge::wire::sse::{DEFAULT_CAP, Item, SseParser};
 use streamgauge::wire::{Dialect, EventReader, Meaning};
 
-use super::dialects::{MESSAGES, post};
+use super::dialects::{COMPLETIONS, MESSAGES, RESPONSES, post};
 use super::*;
 
 /// Each dialect with streams and a reader: its path, and a request for one.
-const READ: [(Dialect, &str, &str); 2] =
-    [(Dialect::Chat, "/v1/chat/completions", STREAM), (Dialect::Messages, "/v1/messages", MESSAGES)];
+const READ: [(Dialect, &str, &str); 4] = [
+    (Dialect::Chat, "/v1/chat/completions", STREAM),
+    (Dialect::Completion, "/v1/completions", COMPLETIONS),
+    (Dialect::Responses, "/v1/responses", RESPONSES),
+    (Dialect::Messages, "/v1/messages", MESSAGES),
+];
 
 /// What the log would call an event of this meaning. `None` for one that carries no output and ends nothing.
 fn kind(meaning: &Meaning<'_>) -> Option<Kind> {
