@@ -50,6 +50,18 @@ fn choices_of_several_prompts_and_what_vendors_add() {
 }
 
 #[test]
+fn reasoning_is_joined() {
+    let reply = assembled([
+        r#"{"choices":[{"index":0,"text":"","reasoning":"h","reasoning_content":null}]}"#,
+        r#"{"choices":[{"index":0,"text":"a","reasoning":"m"}]}"#,
+        r#"{"choices":[{"index":0,"text":"b","reasoning":null,"finish_reason":"stop"}]}"#,
+    ]);
+    let expected = json!({"text": "ab", "index": 0, "reasoning": "hm", "reasoning_content": null, "logprobs": null,
+        "finish_reason": "stop"});
+    assert_eq!(reply["choices"][0], expected);
+}
+
+#[test]
 fn logprobs_are_continued_list_by_list_with_the_digits_they_have() {
     let part = |token: &str, logprob: &str, top: &str, offset: u32| {
         format!(
