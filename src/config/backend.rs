@@ -97,15 +97,6 @@ pub enum MessagesAuth {
 impl MessagesAuth {
     /// Every way, by the word the configuration has for it.
     pub const WORDS: [(&str, Self); 3] = [("both", Self::Both), ("bearer", Self::Bearer), ("x-api-key", Self::XApiKey)];
-
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Both => "both",
-            Self::Bearer => "bearer",
-            Self::XApiKey => "x-api-key",
-        }
-    }
 }
 
 /// A Llama model in this process.

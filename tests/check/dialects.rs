@@ -222,6 +222,12 @@ fn a_key_that_messages_alone_refuse_is_sent_in_every_way() {
     let never = upstream_but(Asked::Messages, json(401, REFUSED));
     let checked = check(&never.url(), "");
     checked.is_well().says("messages", "note", "401", "is refused here however it is sent (messages_auth)");
+    // A fault proves nothing of a key.
+    let faulty = upstream(|asked, request| {
+        let both = header(request, "authorization").is_some() && header(request, "x-api-key").is_some();
+        (asked == Asked::Messages).then(|| json(if both { 401 } else { 500 }, REFUSED))
+    });
+    check(&faulty.url(), "").is_well().says("messages", "note", "401", "is refused here however it is sent");
     // Without a key there is nothing to be sent.
     let checked = check_with(&up(&never.url(), ""), &[], &[("UP_KEY", "")]);
     checked.is_well().says("messages", "note", "401", "no key was sent: set UP_KEY");

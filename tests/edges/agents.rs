@@ -29,14 +29,11 @@ fn agents_body(dialect: &str) -> String {
         "{{ \"model\":\"m\",\"stream\" :true,\"max_tokens\":32000,\n\t\"x_unknown\":{{\"deep\":[1.0e0,-0.0,1E+2,\"\\u00e9\\/\"],\
          \"deep\":null}},\"chat_template_kwargs\":{{\"enable_thinking\":false}},\"metadata\":{{\"user_id\":\"u\"}},\"{dialect}\":["
     );
-    let mut turn = 0;
+    let turn = "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"caf\u{e9} \u{1f680} \\ud83d\\ude80 \\\"quoted\\\"\",\
+                \"cache_control\":{\"type\":\"ephemeral\"}}]}";
+    body.push_str(turn);
     while body.len() < 80 << 10 {
-        body += &format!(
-            "{}{{\"role\":\"user\",\"content\":[{{\"type\":\"text\",\"text\":\"turn {turn}: caf\u{e9} \u{1f680} \\ud83d\\ude80 \
-             \\\"quoted\\\"\",\"cache_control\":{{\"type\":\"ephemeral\"}}}}]}}",
-            if turn == 0 { "" } else { " ,\r\n" }
-        );
-        turn += 1;
+        body.extend([" ,\r\n", turn]);
     }
     body + "] , \"model_\":\"not this one\" }\n"
 }

@@ -8,6 +8,7 @@ use clap::Args;
 
 mod advice;
 mod ask;
+mod asker;
 mod chat;
 mod dialects;
 mod key;
