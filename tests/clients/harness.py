@@ -5,7 +5,7 @@ import pathlib
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loopback import answers, free_port, get, listening, running, wait_for
+from loopback import answers, free_ports, get, listening, running, wait_for
 
 
 class Proxy:
@@ -20,7 +20,7 @@ class Proxy:
         more: str = "",
         switches: str = "",
     ):
-        self.port, self.admin = free_port(), free_port()
+        self.port, self.admin = free_ports(2)
         self.url = f"http://127.0.0.1:{self.port}"
         trust = f'ca_file = "{ca_file}"\n' if ca_file else ""
         self._folder = folder

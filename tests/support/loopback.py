@@ -48,10 +48,15 @@ def make_certificates(folder: pathlib.Path) -> None:
             "-out", "server.pem", "-days", "2", "-extfile", "openssl.cnf", "-extensions", "server")
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has, no two of them the same."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def get(url: str) -> str:
