@@ -99,3 +99,25 @@ fn a_missing_command_or_row_is_found_out() {
     }
     assert_eq!(skeleton(&page.replace("runs it", "tut es").replace("| b |", "| c |")), skeleton(page));
 }
+
+/// The fenced blocks of a page that are in `language`.
+fn examples<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let blocks = page.split("```").skip(1).step_by(2);
+    blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).collect()
+}
+
+#[test]
+fn settings_that_the_readmes_show_are_well_formed() {
+    for page in ["README.md", "README.zh-CN.md"].map(text) {
+        let toml = examples(&page, "toml");
+        assert!(toml.len() > 3, "only {} examples were found: the search is broken", toml.len());
+        for example in toml {
+            toml::from_str::<toml::Table>(example).unwrap_or_else(|error| panic!("{error}: {example}"));
+        }
+        let json = examples(&page, "json").into_iter().map(|example| serde_json::from_str(example).expect(example));
+        let json: Vec<serde_json::Value> = json.collect();
+        let launched = json.iter().find_map(|example| example["configurations"][0]["env"].as_object());
+        let names: Vec<_> = launched.expect("a launch.json").keys().collect();
+        assert_eq!(names, ["OPENAI_API_KEY", "OPENAI_BASE_URL"]);
+    }
+}
