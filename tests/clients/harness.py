@@ -19,6 +19,7 @@ class Proxy:
         ca_file: pathlib.Path | None = None,
         more: str = "",
         switches: str = "",
+        log_format: str = "text",
     ):
         self.port, self.admin = free_ports(2)
         self.url = f"http://127.0.0.1:{self.port}"
@@ -30,7 +31,8 @@ class Proxy:
             f'[records]\nenabled = false\n\n{more}[backend.sim]\nkind = "openai"\nbase_url = "{base_url}"\n{trust}{switches}\n'
             f'[[route]]\nmodel = "*"\nbackend = "sim"\n'
         )
-        self._command = [binary, "serve", "--config", str(self._config)]
+        self._command = [binary, "serve", "--config", str(self._config), "--log-format", log_format]
+        self.log = folder / "streamgauge.log"
 
     @contextlib.contextmanager
     def run(self):
