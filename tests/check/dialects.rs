@@ -345,7 +345,7 @@ fn where_no_dialect_is_answered_the_check_fails() {
     check(&gone.url(), "").failed_at("chat", "answered 404 Not Found: \"Invalid URL (POST)\"", "nothing is there");
     let checked = check(&refusing.url(), "");
     checked.says("chat", "note", "not answered here (404)", "see what the other dialects say below");
-    checked.says("completions", "failed", "not answered here (404)", "");
+    checked.says("completions", "note", "not answered here (404)", "");
     checked.says("messages", "failed", "529", "the upstream is at fault");
     assert_eq!(checked.code, Some(1));
 }

@@ -2,7 +2,7 @@
 //! would read it.
 //!
 //! Invariant: a dialect that is not answered, or badly, is a note as long as another is answered, unless `--dialect` names
-//! it.
+//! it. Where none is answered, those fail whose path is known.
 
 use std::time::Instant;
 

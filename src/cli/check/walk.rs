@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use super::advice::{Place, unanswered};
 use super::ask::Asking;
 use super::asker::{Asker, Chat};
-use super::dialects::{Spoken, Standing};
+use super::dialects::{Spoken, Standing, Told};
 use super::key::Key;
 use super::models::{self, Model, Origin};
 use super::reach::{self, Way};
@@ -142,7 +142,8 @@ async fn without_chat(
         [] => "see what the other dialects say below".to_owned(),
         some => format!("{} can be had here; most programs need chat completions", some.join(", ")),
     };
-    let lenient = !answered.is_empty();
+    // With nothing answered, those whose path is known say what is wrong.
+    let lenient = |told: &Told| !answered.is_empty() || told.standing == Standing::Absent;
     let status = chat.status.map_or(0, |status| status.as_u16());
     steps.end(
         "chat",
@@ -155,7 +156,8 @@ async fn without_chat(
     let mut well = Some(());
     for (spoken, (told, took)) in told {
         steps.begin(spoken.step());
-        well = steps.end(spoken.step(), told.finding(lenient && !must(spoken)), Some(took)).and(well);
+        let lenient = lenient(&told) && !must(spoken);
+        well = steps.end(spoken.step(), told.finding(lenient), Some(took)).and(well);
     }
     well
 }
