@@ -95,9 +95,9 @@ pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         taken.place = taken.place.saturating_add(1);
     };
     if prompt.starts_with('[') {
-        each_item(prompt, one)
+        each_item(prompt, one);
     } else {
-        one(prompt)
+        one(prompt);
     }
     !taken.unread && !taken.foreign
 }

@@ -46,16 +46,16 @@ fn named(json: &str) -> String {
 }
 
 /// The same piece, however its bytes are written.
-fn written(piece: replay::Piece, how: impl Fn(String) -> String) -> replay::Piece {
+fn written(piece: replay::Piece, how: impl Fn(&str) -> String) -> replay::Piece {
     let text = String::from_utf8(piece.bytes).expect("UTF-8");
-    replay::Piece { bytes: how(text).into_bytes(), ..piece }
+    replay::Piece { bytes: how(&text).into_bytes(), ..piece }
 }
 
 /// Without the lines that name events.
-fn without_names(text: String) -> String {
+fn without_names(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.starts_with("event:")).collect()
 }
 
-fn with_crlf(text: String) -> String {
+fn with_crlf(text: &str) -> String {
     text.replace('\n', "\r\n")
 }

@@ -105,7 +105,7 @@ fn no_event_names() {
 
 #[test]
 fn no_types_in_the_data() {
-    let untyped = |text: String| {
+    let untyped = |text: &str| {
         let (name, data) = text.split_once("\ndata: {\"type\":\"").expect("a type");
         let rest = data.split_once('"').expect("its end").1;
         format!("{name}\ndata: {{{}", rest.strip_prefix(',').unwrap_or(rest))
@@ -332,7 +332,7 @@ fn a_stream_that_breaks_off() {
 fn an_error_in_the_stream() {
     // Also without its name, and as other relays write it.
     let bare = r#"{"error":{"message":"overloaded","code":529}}"#;
-    for error in [named(ERROR), without_names(named(ERROR)), format!("data: {bare}\n\n")] {
+    for error in [named(ERROR), without_names(&named(ERROR)), format!("data: {bare}\n\n")] {
         stream([start(), opens_text(0), word("a"), word("b"), event(error)])
             .tells(Outcome::InbandError, 1, 1, from_events(2))
             .usage(prompt(9))
@@ -434,7 +434,7 @@ fn a_whole_reply() {
     let told = Usage { cached: Some(4), ..usage(9, 6) };
     document(WHOLE).tells(OK, 0, 0, from_usage(6)).usage(told).under_every_cut();
     // In a stream it is one event with all of it.
-    let event = written(token(format!("data: {WHOLE}\n\n")).finishing(), |text| text);
+    let event = token(format!("data: {WHOLE}\n\n")).finishing();
     stream([event, stop()]).tells(OK, 1, 0, from_usage(6)).usage(told).under_every_cut();
 }
 

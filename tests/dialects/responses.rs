@@ -101,7 +101,7 @@ fn plain_text() {
 
 #[test]
 fn other_line_ends_and_no_names() {
-    let ways: [fn(String) -> String; 3] = [with_crlf, without_names, |text| with_crlf(without_names(text))];
+    let ways: [fn(&str) -> String; 3] = [with_crlf, without_names, |text| with_crlf(&without_names(text))];
     for way in ways {
         let pieces = two_words().into_iter().map(|piece| written(piece, way));
         stream(pieces).tells(OK, 1, 1, from_usage(5)).usage(told(9, 5)).under_every_cut();
@@ -110,7 +110,7 @@ fn other_line_ends_and_no_names() {
 
 #[test]
 fn no_types_in_the_data() {
-    let untyped = |text: String| {
+    let untyped = |text: &str| {
         let (name, data) = text.split_once("\ndata: {\"type\":\"").expect("a type");
         format!("{name}\ndata: {{{}", data.split_once("\",").expect("its end").1)
     };
@@ -260,13 +260,13 @@ fn several_items_are_one_choice() {
 #[test]
 fn events_that_do_not_say_which_item_they_mean() {
     // None of them does, or only those about an item: the second one, so that position 0 cannot be meant.
-    let unplaced = |text: String| {
+    let unplaced = |text: &str| {
         text.replace(r#""output_index":0,"#, "").replace(r#""content_index":0"#, r#""content_index":null"#)
     };
-    let of_item = |text: String| {
+    let of_item = |text: &str| {
         if text.contains("output_item") { text.replace("x\":0", "x\":1") } else { unplaced(text) }
     };
-    let ways: [&dyn Fn(String) -> String; 2] = [&unplaced, &of_item];
+    let ways: [&dyn Fn(&str) -> String; 2] = [&unplaced, &of_item];
     for way in ways {
         let pieces = two_words().into_iter().map(|piece| written(piece, way));
         stream(pieces).tells(OK, 1, 1, from_usage(5)).usage(told(9, 5)).under_every_cut();

@@ -26,8 +26,8 @@ fn told(path: &str, request: &str, content_type: &str, body: &str) -> Exchange {
 }
 
 fn stream(path: &str, request: &str, data: &[&str]) -> Exchange {
-    let body: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
-    told(path, request, "text/event-stream", &body)
+    let events: Vec<_> = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+    told(path, request, "text/event-stream", &events.concat())
 }
 
 #[test]

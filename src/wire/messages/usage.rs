@@ -55,6 +55,7 @@ impl Running {
 mod tests {
     use super::*;
 
+    #[allow(clippy::unnecessary_wraps)] // what is told
     fn told(input: u64, output: Option<u64>, cached: Option<u64>) -> Option<Usage> {
         Some(Usage { input: Some(input), output, reasoning: None, cached })
     }

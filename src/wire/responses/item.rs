@@ -64,11 +64,12 @@ pub(super) fn calls(kind: &str) -> bool {
 /// What a part of a message, of reasoning or of a summary holds. `None` when nothing.
 pub(super) fn content(part: &str) -> Option<Kind> {
     let [kind, texts @ ..] = fields(part, ["type", "text", "refusal", "transcript", "data"])?;
-    texts.into_iter().flatten().any(is_text).then(|| match kind {
+    let kind = match kind {
         Some(r#""reasoning_text""#) => Kind::Reasoning,
         Some(r#""summary_text""#) => Kind::Summary,
         _ => Kind::Answer,
-    })
+    };
+    texts.into_iter().flatten().any(is_text).then_some(kind)
 }
 
 /// Whether this is a text, or an object or list that holds something.

@@ -122,10 +122,14 @@ impl Taken<'_> {
         if calls(&kind) {
             self.unread |= !new || others.into_iter().flatten().any(|given| !is_empty(given));
             self.item_call(name, [arguments, input, code]);
-        } else if matches!(&*kind, "message" | "reasoning") {
-            for list in [summary, content].into_iter().flatten() {
-                each_item(list, |part| self.item_part(part));
-            }
+        }
+        let lists = match &*kind {
+            "message" => [None, content],
+            "reasoning" => [summary, content],
+            _ => return,
+        };
+        for list in lists.into_iter().flatten() {
+            each_item(list, |part| self.item_part(part));
         }
     }
 
