@@ -1,7 +1,7 @@
 //! Anthropic's messages: one event of a stream, or one whole reply → its [`Meaning`].
 //!
 //! A reply is one choice, number 0, whatever its content blocks. Events are told apart by their `type`, else by their
-//! name; a stream's counts come in parts ([`usage`]).
+//! name; a stream's counts come in parts (`usage`).
 //!
 //! Invariant: a field of the wrong type says nothing, and takes nothing from its neighbours. What is no text of the model's
 //! (signatures, citations, results of tools that ran at the server) is no output.

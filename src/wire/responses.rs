@@ -2,7 +2,7 @@
 //!
 //! A reply is one choice, number 0, whatever its items. Events are told apart by their `type`, else by their name. Output
 //! comes in deltas, and is then repeated: whole, in its part, in its item, in the response. Only what was not said before
-//! is output, so a server that sends no deltas is understood as well ([`said`]).
+//! is output, so a server that sends no deltas is understood as well (`said`).
 //!
 //! Invariant: a field of the wrong type says nothing, and takes nothing from its neighbours. A summary of reasoning is
 //! output, but not the reasoning itself; reasoning that is encrypted is no output.

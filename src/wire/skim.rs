@@ -4,7 +4,7 @@
 //! What is left is itself a document, which is then read like any other.
 //!
 //! Invariants:
-//! * What is kept does not depend on how the bytes were cut, and is bounded: [`LARGEST`] a member, however large the document.
+//! * What is kept does not depend on how the bytes were cut, and is bounded: `LARGEST` a member, however large the document.
 //! * Of valid JSON, a member that is kept says what it said; one that is too large is absent. What is no JSON may pass for
 //!   some, as only strings, brackets and the outermost object's commas and colons are looked at.
 
