@@ -29,6 +29,8 @@ enum Encoding {
 pub(super) fn answer(body: &[u8]) -> Result<(Value, u64), String> {
     const MOST_INPUTS: usize = 2048;
     const MOST_DIMENSIONS: usize = 8192;
+    /// They are made on the thread that keeps every stream's deadlines.
+    const MOST_NUMBERS: usize = 1 << 20;
     const DIMENSIONS: usize = 64;
     let body: Body = parse(body, "an embeddings request")?;
     let model = named(body.model)?;
@@ -39,6 +41,9 @@ pub(super) fn answer(body: &[u8]) -> Result<(Value, u64), String> {
     let dimensions = body.dimensions.unwrap_or(DIMENSIONS);
     if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
         return Err(format!("dimensions must be between 1 and {MOST_DIMENSIONS}"));
+    }
+    if inputs.len() * dimensions > MOST_NUMBERS {
+        return Err(format!("inputs times dimensions must be at most {MOST_NUMBERS}"));
     }
     let encoding = body.encoding_format.unwrap_or(Encoding::Float);
     let embedding = |(index, input): (usize, &&Value)| {
@@ -129,6 +134,7 @@ mod tests {
             json!({"model": "m", "input": []}),
             json!({"model": "m", "input": "a", "dimensions": 0}),
             json!({"model": "m", "input": "a", "encoding_format": "int8"}),
+            json!({"model": "m", "input": vec!["a"; 2048], "dimensions": 8192}),
         ] {
             assert!(answer(body.to_string().as_bytes()).is_err(), "{body}");
         }

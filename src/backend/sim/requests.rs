@@ -1,7 +1,9 @@
 //! A record of every request as it came: one JSON object a line.
 //!
 //! Invariant: a request's line is in the file before the first byte of its reply leaves, so whoever has the reply finds
-//! the request; the values of credentials never are.
+//! the request. The values of headers that are known to hold credentials never are; a query is written as it came.
+//!
+//! The file is written on the thread that keeps the streams' deadlines, which may be late by as much.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +21,8 @@ use super::http::Request;
 pub struct RequestRecord(Arc<Mutex<File>>);
 
 /// Headers whose values are credentials, in lower case.
-const SECRET: [&str; 5] = ["authorization", "x-api-key", "api-key", "cookie", "proxy-authorization"];
+const SECRET: [&str; 7] =
+    ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-auth-token", "cookie", "proxy-authorization"];
 
 /// One request's line.
 #[derive(Serialize)]

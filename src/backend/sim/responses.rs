@@ -116,10 +116,8 @@ fn response(reply: &Reply<'_>, state: State) -> Value {
 /// Every field that a response always has, with what the request gave or the API's defaults.
 fn object(id: &str, model: &str, created: u64, given: &Map<String, Value>) -> Value {
     let or = |name: &str, default: Value| given.get(name).filter(|value| !value.is_null()).cloned().unwrap_or(default);
-    let mut text = or("text", json!({}));
-    if text.get("format").is_none() {
-        text["format"] = json!({"type": "text"});
-    }
+    let mut text = given.get("text").and_then(Value::as_object).cloned().unwrap_or_default();
+    text.entry("format").or_insert_with(|| json!({"type": "text"}));
     json!({
         "id": id,
         "object": "response",

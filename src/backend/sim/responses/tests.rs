@@ -207,6 +207,15 @@ fn a_breakdown_is_the_response_s_state_or_an_event() {
 }
 
 #[test]
+fn a_format_of_another_type_is_passed_over() {
+    for odd in [json!("x"), json!(7), json!([]), Value::Null] {
+        let asked = json!({"model": "m", "input": "a", "text": odd});
+        let whole = replied(Dialect::Responses, &asked, "tokens=1").whole;
+        assert_eq!(whole["text"], json!({"format": {"type": "text"}}), "{odd}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused() {
     for body in ["{", "{}", r#"{"model":"m","max_output_tokens":"many"}"#, r#"{"model":"m","max_output_tokens":-1}"#] {
         assert!(read(body.as_bytes()).is_err(), "{body}");
