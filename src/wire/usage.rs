@@ -5,18 +5,27 @@ use super::raw::{fields, whole_number};
 
 /// Usage of chat and text completions. `None` when it names no count at all.
 pub(super) fn of_completion(text: &str) -> Option<Usage> {
-    let names = ["prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details"];
-    let [cache_hit] = fields(text, ["prompt_cache_hit_tokens"])?;
-    told(text, names, cache_hit)
+    let [input, output, input_details, output_details, cache_hit] = fields(
+        text,
+        [
+            "prompt_tokens",
+            "completion_tokens",
+            "prompt_tokens_details",
+            "completion_tokens_details",
+            "prompt_cache_hit_tokens",
+        ],
+    )?;
+    told([input, output, input_details, output_details], cache_hit)
 }
 
 /// Usage of a response. `None` when it names no count at all.
 pub(super) fn of_response(text: &str) -> Option<Usage> {
-    told(text, ["input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details"], None)
+    let names = ["input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details"];
+    told(fields(text, names)?, None)
 }
 
-fn told(text: &str, names: [&'static str; 4], cached: Option<&str>) -> Option<Usage> {
-    let [input, output, input_details, output_details] = fields(text, names)?;
+/// `cached` is a count that stands where the details have none.
+fn told([input, output, input_details, output_details]: [Option<&str>; 4], cached: Option<&str>) -> Option<Usage> {
     let detail = |details: Option<&str>, name| {
         let [value] = fields(details?, [name])?;
         whole_number(value?)
