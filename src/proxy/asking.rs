@@ -179,11 +179,13 @@ fn is_usage_asked(dialect: Dialect) -> bool {
 
 /// Whether a request asks for what a stream cannot bring, or brings in another form than the whole reply.
 fn is_never_a_stream(dialect: Dialect, body: &str) -> bool {
+    // vLLM tells a prompt's probabilities in whole replies only.
+    let of_prompt = || says(body, "prompt_logprobs");
     match dialect {
         // Streams of audio come in another format.
-        Dialect::Chat => says(body, "audio"),
+        Dialect::Chat => says(body, "audio") || of_prompt(),
         // Which text is best shows when all of them are there.
-        Dialect::Completion => says(body, "best_of"),
+        Dialect::Completion => says(body, "best_of") || of_prompt(),
         Dialect::Messages | Dialect::Responses | Dialect::Embeddings | Dialect::Rerank => false,
     }
 }

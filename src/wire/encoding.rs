@@ -49,7 +49,7 @@ impl Coding {
     }
 }
 
-/// The codings of one reply, in the order they were applied.
+/// The codings of one body, in the order they were applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Codings([Option<Coding>; MOST_CODINGS]);
 
@@ -101,7 +101,7 @@ pub enum Undecodable {
     Bomb,
 }
 
-/// Undoes the codings of one reply.
+/// Undoes the codings of one body.
 pub struct Decoder {
     /// The last coding applied comes first.
     steps: Vec<Step>,

@@ -377,6 +377,7 @@ fn usage_of_messages_and_responses_is_never_asked_for() {
 #[test]
 fn what_cannot_be_altered_or_streamed_is_asked_for_as_it_was_written() {
     let best = COMPLETION.replacen('{', r#"{"best_of":3,"#, 1);
+    let of_prompt = COMPLETION.replacen('{', r#"{"prompt_logprobs":1,"#, 1);
     let upstream = Upstream::bind();
     let proxy = Proxy::before(upstream.addr(), MEASURED);
     let mut client = proxy.client();
@@ -387,6 +388,8 @@ fn what_cannot_be_altered_or_streamed_is_asked_for_as_it_was_written() {
         (MESSAGES, "x-tt-sign", MESSAGE),
         (MESSAGES, "content-digest", MESSAGE),
         (COMPLETIONS, "x-mine", &best),
+        (COMPLETIONS, "x-mine", &of_prompt),
+        ("/v1/chat/completions", "x-mine", &of_prompt),
     ] {
         client.send(post_to(path, &[(header, "s")], body));
         let conn = conn.get_or_insert_with(|| upstream.accept());

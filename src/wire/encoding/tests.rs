@@ -178,6 +178,26 @@ fn what_is_damaged_is_said() {
 }
 
 #[test]
+fn what_comes_out_of_a_bounded_decoder_is_bounded_whatever_it_came_from() {
+    const MOST: usize = 4 << 20;
+    for codings in all() {
+        let within = |bytes: &[u8]| {
+            let named = Codings::named([codings.replace(RAW, "deflate").as_str()]).expect("known codings");
+            let (mut length, mut decoder) = (0, Decoder::within(named, MOST).expect("memory"));
+            decoder.feed(bytes, &mut |piece| length += piece.len()).map(|()| length)
+        };
+        let most = encoded(codings, &[vec![0; MOST]]).concat();
+        assert_eq!(within(&most), Ok(MOST), "{codings}, {} times as much", MOST / most.len());
+        let times = codings.split(", ").count();
+        assert_eq!(
+            within(&encoded(codings, &[vec![0; times * MOST + 1]]).concat()),
+            Err(Undecodable::Bomb),
+            "{codings}"
+        );
+    }
+}
+
+#[test]
 fn a_bomb_is_not_followed() {
     let zeros = vec![0; 16 << 20];
     for codings in ["gzip", "br", "zstd", "gzip, gzip"] {
