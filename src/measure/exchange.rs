@@ -49,8 +49,8 @@ pub struct Exchange {
     pub prompt_counted: Option<u64>,
     /// N with its source.
     pub output: Option<OutputTokens>,
-    /// Output was generated that no event showed whole and usage does not tell apart, so that N counts tokens other than
-    /// those of the events.
+    /// Output was generated that no event showed whole, so that N counts other tokens than those of the events, or the time
+    /// between the events is not that of N's tokens alone.
     pub partly_hidden: bool,
     /// Token events seen.
     pub token_events: u64,

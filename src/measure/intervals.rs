@@ -36,9 +36,9 @@ impl Source {
 /// Whether the reply showed its reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reasoning {
-    /// Some of it was seen.
+    /// Some of it was seen, and nothing says that this was not all.
     Shown,
-    /// None of it was seen.
+    /// None of it was seen, but for summaries or parts.
     Hidden,
     /// None was seen, but not everything could be read.
     Unknown,
@@ -151,9 +151,9 @@ impl Marks {
 
     /// TPOT: (last token event − first) / (N − 1). `None` below two tokens, or with other than one choice.
     ///
-    /// `None`, too, where the output is `partly_hidden`: tokens that no event shows whole, and that usage does not tell
-    /// apart, are in N, or in the time between the two events, or in both, and nobody knows how many. Summaries of
-    /// reasoning are such, and redacted thinking.
+    /// `None`, too, where the output is `partly_hidden`: tokens that no event shows whole are in N, or in the time between
+    /// the two events, or in both, and nobody knows how many. Reasoning of which only a summary is shown is such, and
+    /// redacted thinking of which usage says nothing.
     pub fn tpot(&self, tokens: Option<OutputTokens>, choices: usize, partly_hidden: bool) -> Option<Duration> {
         let gaps = tokens?.count.checked_sub(1).filter(|gaps| *gaps > 0)?;
         let tells = choices == 1 && !partly_hidden;

@@ -132,10 +132,12 @@ pub struct Timeline {
     pub error: bool,
     /// Token events seen.
     pub token_events: u64,
-    /// Some token event carried reasoning.
+    /// Some token event carried reasoning, or a summary of it.
     pub saw_reasoning: bool,
-    /// Some of the output was generated that no event showed whole and usage does not tell apart.
-    pub partly_hidden: bool,
+    /// Some of the output was generated that no event showed whole.
+    hidden: bool,
+    /// Some of that after the first token event, whose time it took.
+    hidden_within: bool,
     /// When the last event of any kind arrived.
     pub last_event: Option<Instant>,
     /// The longest gap. `None` below two token events of one choice.
@@ -166,7 +168,8 @@ impl Timeline {
             error: false,
             token_events: 0,
             saw_reasoning: false,
-            partly_hidden: false,
+            hidden: false,
+            hidden_within: false,
             last_event: None,
             longest_gap: None,
             track: Track::default(),
@@ -268,13 +271,20 @@ impl Timeline {
         (!self.blind && self.feeds > 0).then_some(self.feeds)
     }
 
-    /// Whether the reply showed its reasoning.
+    /// Whether the reply showed its reasoning. A summary is no showing of it, nor is a part.
     pub fn reasoning(&self) -> Reasoning {
-        match (self.saw_reasoning, self.blind) {
+        match (self.saw_reasoning && !self.hidden, self.blind) {
             (true, _) => Reasoning::Shown,
             (false, false) => Reasoning::Hidden,
             (false, true) => Reasoning::Unknown,
         }
+    }
+
+    /// Whether output was generated that no event showed whole, and that N and the time between token events do not both
+    /// leave out. What was kept back whole, before the first token event, they do where usage tells how much it was.
+    pub fn partly_hidden(&self) -> bool {
+        let told_apart = || self.usage.and_then(|usage| usage.reasoning).is_some_and(|tokens| tokens > 0);
+        self.hidden && (self.hidden_within || self.saw_reasoning || !told_apart())
     }
 
     /// The longest gap, if every gap is known.
@@ -312,7 +322,8 @@ impl Timeline {
             self.done = true;
         }
         self.error |= meaning.error;
-        self.partly_hidden |= meaning.partly_hidden;
+        self.hidden |= meaning.partly_hidden;
+        self.hidden_within |= meaning.partly_hidden && self.token_events > 0;
         if let Some(usage) = meaning.usage {
             let believed = plausible(usage);
             if believed != usage {

@@ -168,6 +168,38 @@ fn reasoning_is_a_token_but_no_answer() {
     assert_eq!(fed.gaps, [(10, 1, true)]);
 }
 
+/// Usage of 100 tokens of output, 64 of them reasoning.
+fn of_reasoning() -> Meaning<'static> {
+    let usage = Usage { output: Some(100), reasoning: Some(64), ..Usage::default() };
+    Meaning { usage: Some(usage), ..Meaning::default() }
+}
+
+#[test]
+fn reasoning_that_is_shown_in_part_is_not_shown() {
+    let thinking = Choice { reasoning: true, ..Choice::default() };
+    let hiding = |meaning| Meaning { partly_hidden: true, ..meaning };
+    let (thought, summary) = (event(&[thinking]), hiding(event(&[thinking])));
+    let (kept_back, word) = (hiding(Meaning::default()), event(&[answer(0)]));
+    let cases = [
+        ("whole", vec![&thought, &word], Reasoning::Shown, [false, false]),
+        ("a summary", vec![&summary, &word], Reasoning::Hidden, [true, true]),
+        ("some", vec![&thought, &kept_back, &word], Reasoning::Hidden, [true, true]),
+        ("none", vec![&word], Reasoning::Hidden, [false, false]),
+        ("none, as is said", vec![&kept_back, &word], Reasoning::Hidden, [true, false]),
+        ("none, between tokens", vec![&word, &kept_back, &word], Reasoning::Hidden, [true, true]),
+    ];
+    for (what, events, reasoning, hidden) in cases {
+        let mut timeline = Timeline::new(at(0));
+        for (event, number) in events.into_iter().zip(1..) {
+            timeline.event(event, stamp(number, number * 10));
+            timeline.read_over(|_| {});
+        }
+        let before = timeline.partly_hidden();
+        timeline.unterminated(&of_reasoning(), at(90));
+        assert_eq!((timeline.reasoning(), [before, timeline.partly_hidden()]), (reasoning, hidden), "{what}");
+    }
+}
+
 #[test]
 fn a_clock_that_runs_back_gives_no_gap() {
     let mut fed = Fed::new();

@@ -3,6 +3,10 @@
 //! A reply is one choice, number 0, whatever its content blocks. Events are told apart by their `type`, else by their
 //! name; a stream's counts come in parts (`usage`).
 //!
+//! Thinking is shown whole, as a summary, or not at all. Which of the first two it is, no event says: it is a summary where
+//! the served model's name is that of one whose vendor summarises, and where usage has more tokens of thinking than the
+//! shown text has bytes, which no text of such tokens can be. A longer summary under an unknown name passes for the whole.
+//!
 //! Invariant: a field of the wrong type says nothing, and takes nothing from its neighbours. What is no text of the model's
 //! (signatures, citations, results of tools that ran at the server) is no output.
 
@@ -74,10 +78,11 @@ impl EventReader {
     /// `content_block_delta`. What kind it is shows in its fields.
     fn delta(&mut self, delta: &str) -> Meaning<'static> {
         let said = fields(delta, ["text", "thinking", "partial_json", "signature"]).unwrap_or_default();
-        let [text, thinking, json, signature] = said.map(|value| value.is_some_and(is_text));
-        self.thinking.seen |= thinking;
+        let thinking = self.thinking.shows(said[1]);
+        let [text, _, json, signature] = said.map(|value| value.is_some_and(is_text));
         let choice = Choice { answer: text || json, reasoning: thinking, ..Choice::default() };
-        of_choice((choice, signature && self.thinking.is_hidden()))
+        let summary = thinking && self.thinking.summarised;
+        of_choice((choice, summary || (signature && !self.thinking.seen)))
     }
 
     /// `message_delta`: why the model stopped, and how many tokens there were.
@@ -87,7 +92,8 @@ impl EventReader {
         if let Some(usage) = usage {
             self.usage.add(usage);
         }
-        Meaning { usage: usage.and_then(|_| self.usage.told()), ..of_choice((choice, false)) }
+        let hidden = usage.is_some() && self.thinking.is_less_than(self.usage.thinking());
+        Meaning { usage: usage.and_then(|_| self.usage.told()), ..of_choice((choice, hidden)) }
     }
 }
 
@@ -96,14 +102,25 @@ impl EventReader {
 struct Thinking {
     /// The model's vendor shows summaries of it.
     summarised: bool,
-    /// The block at hand has shown some.
+    /// The block at hand has shown some. Its signature seals what was thought, shown or not.
     seen: bool,
+    /// How much was shown in all blocks, in bytes as written, which are no fewer than the text's.
+    bytes: u64,
 }
 
 impl Thinking {
-    /// Whether a signature, which seals a block's thinking, seals more than was shown.
-    fn is_hidden(&self) -> bool {
-        self.summarised || !self.seen
+    /// Notes thinking, a raw value. Returns whether it is a text.
+    fn shows(&mut self, thinking: Option<&str>) -> bool {
+        let Some(text) = thinking.filter(|text| is_text(text)) else { return false };
+        self.seen = true;
+        self.bytes = self.bytes.saturating_add(text.len() as u64 - 2);
+        true
+    }
+
+    /// Whether what was shown cannot be all of so many tokens, of which each has a byte or more. Of nothing that was shown
+    /// it is not said: then usage alone tells how much is hidden.
+    fn is_less_than(&self, tokens: Option<u64>) -> bool {
+        self.bytes > 0 && tokens.is_some_and(|tokens| tokens > self.bytes)
     }
 
     /// What a content block says where it begins, or all of it, and whether it hides some output.
@@ -118,9 +135,8 @@ impl Thinking {
         match kind.and_then(string).unwrap_or_default().as_ref() {
             "text" => choice.answer = is_said(text),
             "thinking" => {
-                self.seen = is_said(thinking);
-                choice.reasoning = self.seen;
-                hidden = is_said(signature) && self.is_hidden();
+                choice.reasoning = self.shows(thinking);
+                hidden = if choice.reasoning { self.summarised } else { is_said(signature) };
             }
             "redacted_thinking" => hidden = true,
             "tool_use" | "server_tool_use" | "mcp_tool_use" => {
@@ -156,7 +172,7 @@ fn document(text: &str) -> Meaning<'_> {
         return envelope::malformed();
     };
     let model = envelope::model(model);
-    let mut thinking = Thinking { summarised: model.as_deref().is_some_and(summarises), seen: false };
+    let mut thinking = Thinking { summarised: model.as_deref().is_some_and(summarises), ..Thinking::default() };
     let mut whole = Choice { finished: reason.is_some_and(is_text), ..Choice::default() };
     let mut partly_hidden = false;
     if let Some(content) = content {
@@ -170,6 +186,7 @@ fn document(text: &str) -> Meaning<'_> {
     let mut counts = usage::Running::default();
     if let Some(usage) = usage {
         counts.add(usage);
+        partly_hidden |= thinking.is_less_than(counts.thinking());
     }
     Meaning {
         usage: counts.told(),

@@ -40,7 +40,8 @@ pub struct Meaning<'a> {
     pub model: Option<Cow<'a, str>>,
     /// It carries an error object where a reply belongs.
     pub error: bool,
-    /// With it, or for it, output was generated that no event shows whole and whose tokens usage does not tell apart.
+    /// With it, or for it, output was generated that it does not show whole: the reasoning that it carries is a summary, or
+    /// some was kept back.
     pub partly_hidden: bool,
     /// It is the dialect's end-of-stream marker (`[DONE]`, `message_stop`).
     pub done: bool,

@@ -66,10 +66,29 @@ fn input(json: &str) -> Piece {
 
 /// Why it stopped, and how many tokens it had.
 fn end(reason: &str, output: u64) -> Piece {
+    ends(reason, &format!(r#""output_tokens":{output}"#))
+}
+
+fn ends(reason: &str, usage: &str) -> Piece {
     event(named(&format!(
-        r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":{output}}}}}"#
+        r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{{usage}}}}}"#
     )))
     .finishing()
+}
+
+/// The end of a reply of 70 tokens, 64 of them thinking.
+fn end_of_thinking() -> Piece {
+    ends("end_turn", r#""output_tokens":70,"output_tokens_details":{"thinking_tokens":64}"#)
+}
+
+/// What [`start`] and [`end_of_thinking`] say.
+fn thought_through() -> Usage {
+    Usage { reasoning: Some(64), ..usage(9, 70) }
+}
+
+/// A thought of so many bytes.
+fn long(bytes: usize) -> Piece {
+    thought(&"m".repeat(bytes))
 }
 
 fn stop() -> Piece {
@@ -143,13 +162,39 @@ fn thinking_first_then_text() {
 #[test]
 fn thinking_without_a_text() {
     // A signature seals what was thought; nothing of it is shown.
-    let pieces = [start(), opens_thinking(0), signature(0), closes(0), opens_text(1), word("a"), word("b"), stop()];
-    let rest = [end("end_turn", 70), stop()];
-    stream(pieces.into_iter().take(7).chain(rest))
+    let pieces = || [start(), opens_thinking(0), signature(0), closes(0), opens_text(1), word("a"), word("b")];
+    stream(pieces().into_iter().chain([end("end_turn", 70), stop()]))
         .tells(OK, 1, 1, from_usage(70))
         .usage(usage(9, 70))
         .partly_hidden()
         .under_every_cut();
+    // Usage tells how much that was: what is left are the tokens that were shown.
+    stream(pieces().into_iter().chain([end_of_thinking(), stop()]))
+        .tells(OK, 1, 1, from_usage(6))
+        .usage(thought_through())
+        .under_every_cut();
+}
+
+#[test]
+fn thinking_that_usage_tells_apart() {
+    let of = |model: &str, thoughts: Vec<Piece>| {
+        let start = start_of(model, r#""input_tokens":9,"output_tokens":1"#);
+        let pieces = [start, opens_thinking(0)].into_iter().chain(thoughts).chain([signature(0), closes(0)]);
+        let rest = [opens_text(1), word("a"), word("b"), end_of_thinking(), stop()];
+        stream(pieces.chain(rest))
+    };
+    // Shown whole, it stays.
+    let whole = of("made-up-model", vec![long(40), long(24)]);
+    whole.tells(OK, 1, 3, from_usage(70)).usage(thought_through()).under_every_cut();
+    // Of a summary the tokens of the thinking are not those that were shown, whatever its length.
+    for model in ["claude-opus-4-20250514", "anthropic/claude-sonnet-4.5"] {
+        let summary = of(model, vec![long(40), long(400)]);
+        let told = summary.tells(OK, 1, 3, from_usage(6)).usage(thought_through());
+        told.partly_hidden().under_every_cut();
+    }
+    // Under another name it shows where 64 tokens are told and 63 bytes are shown.
+    let short = of("an-alias", vec![long(40), long(23)]);
+    short.tells(OK, 1, 3, from_usage(6)).usage(thought_through()).partly_hidden().under_every_cut();
 }
 
 #[test]
@@ -195,12 +240,22 @@ fn thinking_that_its_vendor_summarises() {
 
 #[test]
 fn redacted_thinking() {
-    let redacted = event(opens(0, r#"{"type":"redacted_thinking","data":"EmwKAhgBEgy3va3"}"#));
-    stream([start(), redacted, closes(0), opens_text(1), word("a"), word("b"), end("end_turn", 70), stop()])
+    let redacted = || event(opens(0, r#"{"type":"redacted_thinking","data":"EmwKAhgBEgy3va3"}"#));
+    let answer = || [closes(0), opens_text(1), word("a"), word("b")];
+    let first = || [start(), redacted()].into_iter().chain(answer());
+    stream(first().chain([end("end_turn", 70), stop()]))
         .tells(OK, 1, 1, from_usage(70))
         .usage(usage(9, 70))
         .partly_hidden()
         .under_every_cut();
+    let told_apart = stream(first().chain([end_of_thinking(), stop()]));
+    told_apart.tells(OK, 1, 1, from_usage(6)).usage(thought_through()).under_every_cut();
+    // Between tokens, its time is theirs; beside some that was shown, nobody knows how much it was.
+    for shown in [word("x"), long(64)] {
+        let pieces = [start(), shown, redacted()].into_iter().chain(answer());
+        let told = stream(pieces.chain([end_of_thinking(), stop()])).tells(OK, 1, 2, from_usage(6));
+        told.usage(thought_through()).partly_hidden().under_every_cut();
+    }
 }
 
 #[test]
@@ -280,6 +335,25 @@ fn the_prompts_three_parts() {
         .tells(OK, 1, 1, from_usage(6))
         .usage(Usage { cached: Some(400), ..usage(432, 6) })
         .under_every_cut();
+}
+
+#[test]
+fn a_prompt_of_no_tokens_is_not_known() {
+    let zeros = r#""input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0"#;
+    let begins = || [start_of("made-up-model", zeros), opens_text(0), word("a"), word("b")];
+    let told = Usage { output: Some(6), ..Usage::default() };
+    for last in [r#""output_tokens":6"#.to_owned(), zeros.replace(r#""output_tokens":0"#, r#""output_tokens":6"#)] {
+        stream(begins().into_iter().chain([ends("end_turn", &last), stop()]))
+            .tells(OK, 1, 1, from_usage(6))
+            .usage(told)
+            .under_every_cut();
+    }
+    stream(begins()).tells(Outcome::Truncated, 1, 1, from_events(2)).under_every_cut();
+    let whole = WHOLE.replace(
+        r#""input_tokens":2,"cache_creation_input_tokens":3,"cache_read_input_tokens":4"#,
+        r#""input_tokens":0"#,
+    );
+    document(&whole).tells(OK, 0, 0, from_usage(6)).usage(told).under_every_cut();
 }
 
 #[test]
@@ -442,6 +516,11 @@ fn a_whole_reply() {
 fn whole_replies_of_other_content() {
     let of = |content: &str| WHOLE.replace(r#"{"type":"text","text":"hello"}"#, content);
     let told = Usage { cached: Some(4), ..usage(9, 6) };
+    let of_thinking = Usage { reasoning: Some(4), ..told };
+    let told_apart = |reply: &str| {
+        let details = r#""output_tokens":6,"output_tokens_details":{"thinking_tokens":4}"#;
+        document(&reply.replace(r#""output_tokens":6"#, details))
+    };
     for shown in [
         "",
         r#"{"type":"tool_use","id":"t","name":"level","input":{"river":"Rhine"}}"#,
@@ -453,6 +532,15 @@ fn whole_replies_of_other_content() {
         [r#"{"type":"redacted_thinking","data":"Emw"}"#, r#"{"type":"thinking","thinking":"","signature":"EqQB"}"#]
     {
         document(&of(hidden)).tells(OK, 0, 0, from_usage(6)).usage(told).partly_hidden().under_every_cut();
+        let told_apart = told_apart(&of(hidden));
+        told_apart.tells(OK, 0, 0, from_usage(2)).usage(of_thinking).under_every_cut();
+    }
+    // Where usage tells of thinking, what was shown whole stays, and a summary is none.
+    let shown = of(r#"{"type":"thinking","thinking":"hmmm","signature":"EqQB"},{"type":"text","text":"a"}"#);
+    told_apart(&shown).tells(OK, 0, 0, from_usage(6)).usage(of_thinking).under_every_cut();
+    for summary in [shown.replace("made-up-model", "claude-opus-4-1"), shown.replace("hmmm", "hm")] {
+        let told = told_apart(&summary).tells(OK, 0, 0, from_usage(2)).usage(of_thinking);
+        told.partly_hidden().under_every_cut();
     }
 }
 

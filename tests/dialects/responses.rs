@@ -179,7 +179,7 @@ fn summaries_of_reasoning_are_not_the_reasoning() {
         stands("completed", "", end).finishing(),
     ];
     stream(pieces)
-        .tells(OK, 1, 2, from_usage(70))
+        .tells(OK, 1, 2, from_usage(6))
         .usage(Usage { reasoning: Some(64), ..usage(9, 70) })
         .partly_hidden()
         .under_every_cut();
@@ -474,6 +474,11 @@ fn a_whole_reply() {
         .usage(Usage { reasoning: Some(64), ..usage(9, 66) })
         .under_every_cut();
     let summed = r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]}"#;
+    document(&response("completed", summed, hidden), true)
+        .tells(OK, 0, 0, from_usage(2))
+        .usage(Usage { reasoning: Some(64), ..usage(9, 66) })
+        .partly_hidden()
+        .under_every_cut();
     document(&response("completed", summed, &counts(9, 5)), true)
         .tells(OK, 0, 0, from_usage(5))
         .usage(told(9, 5))

@@ -53,7 +53,7 @@ impl Observation {
             usage,
             prompt_counted: None,
             output: OutputTokens::known(usage, timeline.reasoning(), counted),
-            partly_hidden: timeline.partly_hidden,
+            partly_hidden: timeline.partly_hidden(),
             token_events: timeline.token_events,
             choices: timeline.choices(),
             stall: timeline.stall(),
