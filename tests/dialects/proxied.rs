@@ -11,10 +11,15 @@ use crate::support::metrics::Scrape;
 use crate::support::stage::Proxy;
 use crate::support::upstream::Upstream;
 
+/// One limit that is never met, as pieces come two milliseconds apart; for each time one that always is, and for both.
+const OBJECTIVES: &str = "[[slo]]\nname = \"never\"\nttft_ms = 1\ntpot_ms = 600000\n\
+    [[slo]]\nname = \"ttft\"\nttft_ms = 600000\n[[slo]]\nname = \"tpot\"\ntpot_ms = 600000\n\
+    [[slo]]\nname = \"both\"\nttft_ms = 600000\ntpot_ms = 600000\n";
+
 /// What the proxy measured of one request to `path`, which was answered so, event by event.
 fn measured(path: &str, content_type: &str, pieces: &[String]) -> (Exchange, Scrape) {
     let upstream = Upstream::bind();
-    let proxy = Proxy::before(upstream.addr(), "");
+    let proxy = Proxy::before(upstream.addr(), OBJECTIVES);
     let mut client = proxy.client();
     let request = r#"{"model":"m","stream":true}"#;
     client.send(format!(
@@ -68,13 +73,34 @@ fn messages() {
 }
 
 #[test]
+fn a_tpot_that_nobody_knows_neither_meets_a_limit_nor_misses_it() {
+    let start = r#"{"type":"message_start","message":{"usage":{"input_tokens":5}}}"#;
+    let word = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word"}}"#;
+    let redacted = r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking"}}"#;
+    let end = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#;
+    let one = end.replace('7', "1");
+    let [whole, hidden, one_token] =
+        [vec![start, word, word, end], vec![start, redacted, word, word, end], vec![start, word, &one]];
+    for (data, judged) in [(whole, 1.0), (hidden, 0.0), (one_token, 1.0)] {
+        let pieces = events(&data);
+        let (_, scrape) = measured("/v1/messages", "text/event-stream", &pieces);
+        let of = |slo, met| scrape.sum("slo_requests_total", &[("slo", slo), ("met", met)]);
+        for (slo, met, missed) in
+            [("never", 0.0, 1.0), ("ttft", 1.0, 0.0), ("tpot", judged, 0.0), ("both", judged, 0.0)]
+        {
+            assert_eq!([of(slo, "true"), of(slo, "false")], [met, missed], "{slo} of {data:?}");
+        }
+    }
+}
+
+#[test]
 fn responses() {
     let word = r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"word"}"#;
     let said = r#"{"type":"response.output_text.done","output_index":0,"content_index":0,"text":"wordword"}"#;
     let end = r#"{"type":"response.completed","response":{"model":"served","status":"completed","output":[],"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens":7,"output_tokens_details":{"reasoning_tokens":3}}}}"#;
     let summary = r#"{"type":"response.reasoning_summary_text.delta","summary_index":0,"delta":"hm"}"#;
     let ping = r#"{"type":"keepalive"}"#;
-    for (more, output, tpot, itl) in [(ping, 4, 1.0, 1.0), (summary, 7, 0.0, 2.0)] {
+    for (more, output, tpot, itl) in [(ping, 4, 1.0, 1.0), (summary, 4, 0.0, 2.0)] {
         let pieces = events(&[more, word, word, said, end]);
         let (exchange, scrape) = measured("/v1/responses", "text/event-stream", &pieces);
         assert_eq!(exchange.outcome.label(), "ok");

@@ -152,8 +152,9 @@ fn tokens(exchange: &Exchange, series: &Series) {
     }
 }
 
-/// Whether `exchange` met `objective`. `None` for one that counts in neither: a cancel after the first token, or a
-/// reply whose TTFT could not be observed.
+/// Whether `exchange` met `objective`. `None` for one that counts in neither: a cancel after the first token, a reply
+/// whose TTFT could not be observed, or one in time for its TTFT whose output is partly hidden where TPOT is limited, too:
+/// it had a TPOT, and nobody knows it. (A reply of one token has none, and so none that is too long.)
 fn meets(objective: &Objective, exchange: &Exchange) -> Option<bool> {
     match exchange.outcome {
         Outcome::Ok => {}
@@ -162,8 +163,13 @@ fn meets(objective: &Objective, exchange: &Exchange) -> Option<bool> {
     }
     let ttft = exchange.marks.ttft_client()?;
     let within = |limit: Option<std::time::Duration>, time| limit.is_none_or(|limit| time <= limit);
-    let tpot = exchange.tpot();
-    Some(within(objective.ttft, ttft) && tpot.is_none_or(|tpot| within(objective.tpot, tpot)))
+    if !within(objective.ttft, ttft) {
+        return Some(false);
+    }
+    if objective.tpot.is_some() && exchange.partly_hidden {
+        return None;
+    }
+    Some(exchange.tpot().is_none_or(|tpot| within(objective.tpot, tpot)))
 }
 
 pub(super) fn stream_label(stream: Option<bool>) -> &'static str {
