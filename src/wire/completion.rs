@@ -1,19 +1,20 @@
 //! Text completions: one event of a stream, or one whole reply, which look alike → its [`Meaning`].
 //!
+//! Who asks for an `echo` gets the prompt first, in the same field as the output and mostly in one event with the first of
+//! it. No event says where the prompt ends, so the echo's event is a token event, and the TTFT of an upstream that echoes at
+//! once is the echo's. Its `logprobs`, which list the prompt's tokens, divide no ITL: no token event of its choice comes
+//! before it. Its text is not counted as output (`measure` is told that an echo was asked for); usage leaves it out.
+//!
 //! Invariant: a field of the wrong type says nothing, and takes nothing from its neighbours.
 
-use super::raw::{each_item, fields, is_empty, is_text, whole_number};
+use super::raw::{self, count, each_item, fields, is_empty, is_text};
 use super::text::{Part, Place, Taken};
 use super::{Choice, Meaning, envelope, usage};
 
-/// What a whole reply means, or a bare error object.
+/// What an event means, a whole reply or a bare error object. It is malformed when it is neither a JSON object, nor
+/// `[DONE]`, nor empty.
 pub fn reply(data: &[u8]) -> Meaning<'_> {
     envelope::read(data, document)
-}
-
-/// What an event means. It is malformed when it is neither a JSON object, nor `[DONE]`, nor empty.
-pub fn event(data: &[u8]) -> Meaning<'_> {
-    reply(data)
 }
 
 fn document(text: &str) -> Meaning<'_> {
@@ -38,7 +39,7 @@ fn read_choice(text: &str) -> Option<Choice> {
     let [index, text, reasoning, reasoning_content, finish_reason, logprobs] =
         fields(text, ["index", "text", "reasoning", "reasoning_content", "finish_reason", "logprobs"])?;
     Some(Choice {
-        index: position(index),
+        index: index.and_then(raw::index).unwrap_or(0),
         answer: text.is_some_and(is_text),
         reasoning: [reasoning, reasoning_content].into_iter().flatten().any(is_text),
         tokens: logprobs.and_then(logprob_tokens),
@@ -46,18 +47,10 @@ fn read_choice(text: &str) -> Option<Choice> {
     })
 }
 
-fn position(index: Option<&str>) -> u32 {
-    index.and_then(whole_number).and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
-}
-
 /// How many tokens `logprobs` lists, in this dialect's form or in chat's. `None` when it lists none.
 fn logprob_tokens(text: &str) -> Option<u32> {
     let lists = fields(text, ["tokens", "content"])?;
-    lists.into_iter().flatten().find_map(|list| {
-        let mut tokens = 0;
-        each_item(list, |_| tokens += 1);
-        (tokens > 0).then_some(tokens)
-    })
+    lists.into_iter().flatten().find_map(count)
 }
 
 /// Gives `each` the text of an event, or of a whole reply. Returns whether that is all of its output: a string whose escapes
@@ -69,7 +62,7 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         each_item(choices, |choice| {
             let names = ["index", "text", "reasoning_content", "reasoning"];
             let [index, text, reasoning_content, reasoning] = fields(choice, names).unwrap_or_default();
-            taken.place = position(index);
+            taken.place = index.and_then(raw::index).unwrap_or(0);
             // One text under both its names, as some servers send it for old and new clients.
             let reasoning = reasoning_content.filter(|text| is_text(text)).or(reasoning);
             for (text, part) in [(reasoning, Part::Reasoning), (text, Part::Content)] {

@@ -98,7 +98,7 @@ impl EventReader {
     pub fn event<'a>(&mut self, event: Event<'a>) -> Meaning<'a> {
         match &mut self.0 {
             Reader::Chat(chunks) => chunks.event(event.data),
-            Reader::Completion => completion::event(event.data),
+            Reader::Completion => completion::reply(event.data),
             Reader::Responses(events) => events.event(event),
             Reader::Messages(events) => events.event(event),
             Reader::Whole(dialect) => dialect.reply(event.data),

@@ -15,6 +15,7 @@ mod dialect;
 pub mod embeddings;
 pub mod encoding;
 mod envelope;
+mod list;
 pub mod messages;
 pub(crate) mod raw;
 pub mod rerank;

@@ -98,6 +98,18 @@ pub(crate) fn whole_number(text: &str) -> Option<u64> {
     whole
 }
 
+/// A position, such as a choice's `index`. `None` when it is no count, or above 32 bits.
+pub(crate) fn index(text: &str) -> Option<u32> {
+    whole_number(text).and_then(|index| u32::try_from(index).ok())
+}
+
+/// How many items a list has. `None` when it has none, or is no list.
+pub(crate) fn count(list: &str) -> Option<u32> {
+    let mut count = 0;
+    each_item(list, |_| count += 1);
+    (count > 0).then_some(count)
+}
+
 /// A string's text, lent where it holds no escapes. `None` when it is no string.
 pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(|Text(text)| text)

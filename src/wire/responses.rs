@@ -9,7 +9,7 @@
 
 use smallvec::smallvec;
 
-use super::raw::{each_item, fields, is_text, string, whole_number};
+use super::raw::{self, count, each_item, fields, is_text, string};
 use super::sse::Event;
 use super::{Choice, Meaning, envelope, usage};
 
@@ -17,8 +17,8 @@ mod item;
 mod said;
 mod text;
 
-use item::{Kind, Part, says};
-use said::{Said, Stretch};
+use item::{Item, Kind, Part, says};
+use said::{Said, Whose};
 
 pub use text::{output_text, prompt_text};
 
@@ -39,10 +39,15 @@ struct Output {
 struct Members<'t> {
     delta: Option<&'t str>,
     output_index: Option<&'t str>,
-    content_index: Option<&'t str>,
+    item_id: Option<&'t str>,
+    /// The part's position: `content_index`, or of a list of commands `command_index`.
+    part_index: Option<&'t str>,
     summary_index: Option<&'t str>,
     logprobs: Option<&'t str>,
 }
+
+/// Under which names the events that repeat what deltas have said give it whole.
+const WHOLE: [&str; 8] = ["text", "refusal", "arguments", "input", "code", "transcript", "command", "diff"];
 
 impl EventReader {
     /// What an event means. An output event of a common kind costs no allocation.
@@ -57,7 +62,9 @@ impl EventReader {
             "type",
             "delta",
             "output_index",
+            "item_id",
             "content_index",
+            "command_index",
             "summary_index",
             "logprobs",
             "part",
@@ -65,21 +72,23 @@ impl EventReader {
             "response",
             "error",
         ];
-        let Some([kind, delta, output_index, content_index, summary_index, logprobs, part, item, response, error]) =
+        let Some([kind, delta, output_index, item_id, content_index, command_index, summary_index, rest @ ..]) =
             fields(text, names)
         else {
             return envelope::malformed();
         };
-        let members = Members { delta, output_index, content_index, summary_index, logprobs };
+        let [logprobs, part, item, response, error] = rest;
+        let part_index = content_index.or(command_index);
+        let members = Members { delta, output_index, item_id, part_index, summary_index, logprobs };
         let kind = envelope::kind(kind, name);
         let kind = kind.strip_prefix("response.").unwrap_or(&kind);
         let meaning = match kind.rsplit_once('.') {
             Some((subject, "delta")) => self.delta(subject, &members).meaning(),
-            Some(("output_item", "added" | "done")) => self.item(item, &members).meaning(),
+            Some(("output_item", verb @ ("added" | "done"))) => self.item(item, verb == "done", &members).meaning(),
             Some(("content_part" | "reasoning_part" | "reasoning_summary_part", "added" | "done")) => {
                 self.part(part, &members).meaning()
             }
-            Some((subject, "done")) => self.repeated(subject, text, &members).meaning(),
+            Some((subject, "added" | "done")) => self.repeated(subject, text, &members).meaning(),
             None => self.standing(kind, text, response),
             Some(_) => Meaning::default(),
         };
@@ -90,19 +99,19 @@ impl EventReader {
     fn delta(&mut self, subject: &str, members: &Members<'_>) -> Output {
         let mut output = Output::default();
         if let Some(kind) = kind_of(subject).filter(|_| members.delta.is_some_and(says)) {
-            self.said.say(members.stretch(kind));
+            self.said.say(members.item(), members.part(kind));
             output.add(kind);
-            output.choice.tokens = members.logprobs.and_then(listed);
+            output.choice.tokens = members.logprobs.and_then(count);
         }
         output
     }
 
-    /// `….done`: all that the deltas have said, under a name of its own.
+    /// `….done`: all that the deltas have said, under a name of its own. `….added`: what they begin with, mostly nothing.
     fn repeated(&mut self, subject: &str, text: &str, members: &Members<'_>) -> Output {
         let mut output = Output::default();
-        let whole = fields(text, ["text", "refusal", "arguments", "input", "code", "transcript"]).unwrap_or_default();
+        let whole = fields(text, WHOLE).unwrap_or_default();
         if let Some(kind) = kind_of(subject).filter(|_| whole.into_iter().flatten().any(says))
-            && self.said.say(members.stretch(kind))
+            && self.said.say(members.item(), members.part(kind))
         {
             output.add(kind);
         }
@@ -113,7 +122,7 @@ impl EventReader {
     fn part(&mut self, part: Option<&str>, members: &Members<'_>) -> Output {
         let mut output = Output::default();
         if let Some(kind) = part.and_then(item::content)
-            && self.said.say(members.stretch(kind))
+            && self.said.say(members.item(), members.part(kind))
         {
             output.add(kind);
         }
@@ -121,11 +130,12 @@ impl EventReader {
     }
 
     /// `output_item.added`, `output_item.done`: an item.
-    fn item(&mut self, item: Option<&str>, members: &Members<'_>) -> Output {
+    fn item(&mut self, item: Option<&str>, done: bool, members: &Members<'_>) -> Output {
         let mut output = Output::default();
-        let at = members.item();
-        item::parts(item.unwrap_or_default(), |part, kind| {
-            if self.said.say(Stretch { item: at, part }) {
+        let Some(item) = item.and_then(Item::read) else { return output };
+        let whose = Whose { id: item.id.filter(|id| is_text(id)), ..members.item() };
+        item.parts(done, |part, kind| {
+            if self.said.say(whose, part) {
                 output.add(kind);
             }
         });
@@ -141,10 +151,11 @@ impl EventReader {
             "completed" | "incomplete" | "done" => {
                 // What was said before is not said again.
                 let nothing = self.said.is_nothing();
-                let mut choice = whole.choices.first().copied().filter(|_| nothing).unwrap_or_default();
-                choice.finished = true;
-                let partly_hidden = whole.partly_hidden && nothing;
-                Meaning { choices: smallvec![choice], partly_hidden, error: whole.error, ..told }
+                let choice = whole.choices.first().copied().filter(|_| nothing).unwrap_or_default();
+                // One that failed has not finished, whatever the event is called.
+                let choice = Choice { finished: !whole.error, ..choice };
+                let output = Output { choice, partly_hidden: whole.partly_hidden && nothing };
+                Meaning { usage: told.usage, model: told.model, error: whole.error, ..output.meaning() }
             }
             "failed" | "cancelled" | "error" => Meaning { error: true, ..told },
             // An event that is a whole reply.
@@ -154,17 +165,16 @@ impl EventReader {
     }
 }
 
-impl Members<'_> {
-    fn stretch(&self, kind: Kind) -> Stretch {
-        let part = match kind {
-            Kind::Summary => Part::Summary(index(self.summary_index).unwrap_or(0)),
-            Kind::Answer | Kind::Reasoning => Part::Body(index(self.content_index).unwrap_or(0)),
-        };
-        Stretch { item: self.item(), part }
+impl<'t> Members<'t> {
+    fn part(&self, kind: Kind) -> Part {
+        match kind {
+            Kind::Summary => Part::Summary(self.summary_index.and_then(raw::index).unwrap_or(0)),
+            Kind::Answer | Kind::Reasoning => Part::Body(self.part_index.and_then(raw::index).unwrap_or(0)),
+        }
     }
 
-    fn item(&self) -> Option<u32> {
-        index(self.output_index)
+    fn item(&self) -> Whose<'t> {
+        Whose { at: self.output_index.and_then(raw::index), id: self.item_id.filter(|id| is_text(id)) }
     }
 }
 
@@ -181,7 +191,8 @@ impl Output {
     }
 
     fn meaning(self) -> Meaning<'static> {
-        let choices = if self.choice.has_output() { smallvec![self.choice] } else { smallvec![] };
+        let speaks = self.choice.has_output() || self.choice.finished;
+        let choices = if speaks { smallvec![self.choice] } else { smallvec![] };
         Meaning { choices, partly_hidden: self.partly_hidden, ..Meaning::default() }
     }
 }
@@ -196,6 +207,8 @@ fn kind_of(subject: &str) -> Option<Kind> {
         | "mcp_call_arguments"
         | "custom_tool_call_input"
         | "code_interpreter_call_code"
+        | "shell_call_command"
+        | "apply_patch_call_operation_diff"
         | "audio"
         | "audio.transcript"
         | "output_audio"
@@ -204,17 +217,6 @@ fn kind_of(subject: &str) -> Option<Kind> {
         "reasoning_summary_text" | "reasoning_summary" => Kind::Summary,
         _ => return None,
     })
-}
-
-fn index(text: Option<&str>) -> Option<u32> {
-    text.and_then(whole_number).and_then(|index| u32::try_from(index).ok())
-}
-
-/// How many tokens a delta's `logprobs` lists. `None` when it lists none.
-fn listed(logprobs: &str) -> Option<u32> {
-    let mut tokens = 0;
-    each_item(logprobs, |_| tokens += 1);
-    (tokens > 0).then_some(tokens)
 }
 
 /// What a whole JSON reply means, or a bare error object.
@@ -229,7 +231,11 @@ fn document(text: &str) -> Meaning<'_> {
     };
     let mut output = Output::default();
     if let Some(items) = items {
-        each_item(items, |item| item::parts(item, |_, kind| output.add(kind)));
+        each_item(items, |item| {
+            if let Some(item) = Item::read(item) {
+                item.parts(true, |_, kind| output.add(kind));
+            }
+        });
     }
     let status = status.filter(|status| is_text(status)).and_then(string);
     let failed = matches!(status.as_deref(), Some("failed" | "cancelled"));
@@ -239,13 +245,10 @@ fn document(text: &str) -> Meaning<'_> {
         Some(_) => false,
         None => items.is_some(),
     };
-    let speaks = output.choice.has_output() || output.choice.finished;
     Meaning {
-        choices: if speaks { smallvec![output.choice] } else { smallvec![] },
         usage: counts.and_then(usage::of_response),
         model: envelope::model(model),
-        partly_hidden: output.partly_hidden,
         error: failed || envelope::is_error(error) || kind == Some(r#""error""#),
-        ..Meaning::default()
+        ..output.meaning()
     }
 }

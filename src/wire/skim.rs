@@ -26,6 +26,8 @@ pub struct Skimmer {
     outline: &'static [&'static str],
     /// What was kept of each, in that order. `None` where it did not come, or was too large.
     kept: Vec<Option<Vec<u8>>>,
+    /// A document that is a list is one, too.
+    takes_list: bool,
     place: Place,
     /// How many brackets are open.
     depth: u64,
@@ -52,7 +54,11 @@ enum Place {
     Value,
     /// Behind its closing bracket.
     Behind,
-    /// What came is no object.
+    /// In an outermost list.
+    List,
+    /// Behind that.
+    BehindList,
+    /// What came is neither.
     Lost,
 }
 
@@ -64,6 +70,7 @@ impl Skimmer {
             whole,
             outline,
             kept: vec![None; whole.len() + outline.len()],
+            takes_list: false,
             place: Place::Before,
             depth: 0,
             in_string: false,
@@ -72,6 +79,12 @@ impl Skimmer {
             over: false,
             member: None,
         }
+    }
+
+    /// Takes a document that is a list as well, of which nothing but that is kept.
+    #[must_use]
+    pub fn or_list(self) -> Self {
+        Self { takes_list: true, ..self }
     }
 
     /// Reads on.
@@ -95,10 +108,13 @@ impl Skimmer {
         }
     }
 
-    /// The document without what was passed over. `None` when what came is not one whole object.
+    /// The document without what was passed over. `None` when what came is not one whole object, or list where that is
+    /// taken.
     pub fn finish(self) -> Option<Vec<u8>> {
-        if self.place != Place::Behind {
-            return None;
+        match self.place {
+            Place::Behind => {}
+            Place::BehindList => return Some(b"[]".to_vec()),
+            Place::Before | Place::Key | Place::Value | Place::List | Place::Lost => return None,
         }
         let mut left = Vec::new();
         for (name, value) in self.whole.iter().chain(self.outline).zip(self.kept) {
@@ -132,7 +148,15 @@ impl Skimmer {
                 self.depth = 1;
                 self.place = Place::Key;
             }
-            (Place::Before | Place::Behind, _) => self.place = Place::Lost,
+            (Place::Before, b'[') if self.takes_list => {
+                self.depth = 1;
+                self.place = Place::List;
+            }
+            (Place::Before | Place::Behind | Place::BehindList, _) => self.place = Place::Lost,
+            (Place::List, b']') if self.depth == 1 => {
+                self.depth = 0;
+                self.place = Place::BehindList;
+            }
             (Place::Lost, _) => {}
             (_, b'"') => {
                 self.in_string = true;
@@ -148,7 +172,7 @@ impl Skimmer {
                 self.keep(&[byte]);
                 self.depth += 1;
             }
-            (_, b']') if self.depth == 1 => self.place = Place::Lost,
+            (_, b'}' | b']') if self.depth == 1 => self.place = Place::Lost,
             (_, b'}' | b']') => {
                 self.depth -= 1;
                 self.keep(&[byte]);
@@ -160,7 +184,11 @@ impl Skimmer {
     /// Whether nothing is kept of what stands here, within a list or an object: of what is only to be there, the outermost
     /// brackets are.
     fn passes_over(&self) -> bool {
-        self.depth > 1 && self.place == Place::Value && self.member.is_none_or(|member| member >= self.whole.len())
+        match self.place {
+            Place::Value => self.depth > 1 && self.member.is_none_or(|member| member >= self.whole.len()),
+            Place::List => true,
+            _ => false,
+        }
     }
 
     /// Keeps what belongs to the key or value at hand.

@@ -28,7 +28,7 @@ fn embeddings_have_a_prompt_and_no_output() {
     for data in [ONE, r#"{"index":0,"embedding":"}]\"AACA\\"}"#, ""] {
         document(Dialect::Embeddings, &embeddings(data), true).tells(OK, 0, 0, None).usage(prompt(8)).under_every_cut();
     }
-    let total = embeddings(ONE).replace(r#""prompt_tokens":8,"#, "").replace('\n', "\r\n");
+    let total = embeddings(ONE).replace(r#""prompt_tokens":8,"#, "").replace(',', ",\r\n ");
     document(Dialect::Embeddings, &total, true).tells(OK, 0, 0, None).usage(prompt(8)).under_every_cut();
     let uncounted = format!(r#"{{"data":[{ONE}]}}"#);
     document(Dialect::Embeddings, &uncounted, true).tells(OK, 0, 0, None).under_every_cut();
@@ -47,6 +47,14 @@ fn ranked_documents_are_counted_in_any_of_their_forms() {
         ),
     ] {
         document(Dialect::Rerank, &reply, true).tells(OK, 0, 0, None).usage(prompt(15)).under_every_cut();
+    }
+    // The list itself, which counts nothing, and is whole only with its end.
+    for list in [ranked, " [ {\"index\":0,\r\n\"text\":\"]\\\"}\",\"score\":0.9} ]", "[]"] {
+        document(Dialect::Rerank, list, true).tells(OK, 0, 0, None).under_every_cut();
+        for broken in [format!("{list}]"), list.strip_suffix(']').expect("a list").to_owned()] {
+            let told = document(Dialect::Rerank, &broken, false).tells(Outcome::Unconfirmed, 0, 0, None);
+            told.anomaly(Anomaly::MalformedEvent, 1).under_every_cut();
+        }
     }
     let units = format!(r#"{{"results":{ranked},"meta":{{"billed_units":{{"search_units":1}}}}}}"#);
     document(Dialect::Rerank, &units, true).tells(OK, 0, 0, None).under_every_cut();

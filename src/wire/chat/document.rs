@@ -3,7 +3,7 @@
 //! Invariant: every field is taken out as raw text and read on its own, so that one of the wrong type is absent and
 //! the others stand. Of a repeated key the last counts, as in the parsers of JavaScript and Python.
 
-use crate::wire::raw::{each_item, fields, is_empty, is_text, whole_number};
+use crate::wire::raw::{self, count, each_item, fields, is_empty, is_text};
 use crate::wire::{Choice, Meaning, envelope, usage};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
@@ -38,7 +38,7 @@ fn read_choice(text: &str) -> Option<Choice> {
     // Some relays put a whole reply into an event, so the message answers where there is no delta.
     let (answer, reasoning) = [delta, message].into_iter().flatten().find_map(output).unwrap_or_default();
     Some(Choice {
-        index: index.and_then(whole_number).and_then(|index| u32::try_from(index).ok()).unwrap_or(0),
+        index: index.and_then(raw::index).unwrap_or(0),
         answer,
         reasoning,
         tokens: logprobs.and_then(logprob_tokens),
@@ -107,11 +107,7 @@ fn is_call(text: &str) -> bool {
 /// How many tokens `logprobs` lists. `None` when it lists none.
 fn logprob_tokens(text: &str) -> Option<u32> {
     let lists = fields(text, ["content", "refusal"])?;
-    lists.into_iter().flatten().find_map(|list| {
-        let mut tokens = 0;
-        each_item(list, |_| tokens += 1);
-        (tokens > 0).then_some(tokens)
-    })
+    lists.into_iter().flatten().find_map(count)
 }
 
 fn any_text<const N: usize>(text: &str, names: [&'static str; N]) -> bool {

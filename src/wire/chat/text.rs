@@ -3,7 +3,7 @@
 //! Invariant: what is found here is output by [`super::document`]'s rules, and no other text is.
 
 use super::document::NESTING;
-use crate::wire::raw::{each_item, fields, is_empty, is_text, whole_number};
+use crate::wire::raw::{self, each_item, fields, is_empty, is_text};
 use crate::wire::text::{Part, Place, Taken};
 
 /// Gives `each` the text of an event, or of a whole reply. Returns whether that is all of its output: audio is not, nor
@@ -38,7 +38,7 @@ pub fn prompt_text(body: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
 impl Taken<'_> {
     fn choice(&mut self, text: &str) {
         let Some([index, delta, message]) = fields(text, ["index", "delta", "message"]) else { return };
-        self.place = index.and_then(whole_number).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        self.place = index.and_then(raw::index).unwrap_or(0);
         let _ = delta.is_some_and(|delta| self.message(delta)) || message.is_some_and(|message| self.message(message));
     }
 
@@ -70,7 +70,7 @@ impl Taken<'_> {
             let mut position = 0;
             each_item(calls, |call| {
                 let [index, function, custom] = fields(call, ["index", "function", "custom"]).unwrap_or_default();
-                let index = index.and_then(whole_number).and_then(|index| u32::try_from(index).ok());
+                let index = index.and_then(raw::index);
                 for kind in [function, custom].into_iter().flatten() {
                     self.call(kind, index.unwrap_or(position));
                 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is found here is output by the rules of [`super`], and no other text is.
 
-use crate::wire::raw::{each_item, fields, is_empty, is_text, string, whole_number};
+use crate::wire::raw::{self, each_item, fields, is_empty, is_text, string};
 use crate::wire::text::{Part, Place, Taken};
 
 /// Gives `each` the text of an event that has a `type`, or of a whole reply; the place is the block's. Returns whether
@@ -15,7 +15,7 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     else {
         return true;
     };
-    taken.place = index.and_then(whole_number).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+    taken.place = index.and_then(raw::index).unwrap_or(0);
     match kind.and_then(string).unwrap_or_default().as_ref() {
         "content_block_delta" => {
             let said = fields(delta.unwrap_or_default(), ["text", "thinking", "partial_json"]).unwrap_or_default();

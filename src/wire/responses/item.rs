@@ -1,6 +1,9 @@
 //! An output item: a message, reasoning, or a call of a tool, and which of its parts say something.
 //!
-//! Invariant: what a tool gave back, and what is encrypted, is nothing that the model said.
+//! Invariant: what a tool gave back, and what is encrypted, is nothing that the model said; nor is what stands for what is
+//! still to come.
+
+use std::borrow::Cow;
 
 use crate::wire::raw::{each_item, fields, is_empty, is_text, string};
 
@@ -9,7 +12,7 @@ use crate::wire::raw::{each_item, fields, is_empty, is_text, string};
 pub(super) enum Part {
     /// The name of the tool that is called.
     Name,
-    /// A part of its content, by position; what a tool is called with is its part 0.
+    /// A part of its content, by position; what a tool is called with is its part 0, of several commands each its own.
     Body(u32),
     /// A part of a summary, by position.
     Summary(u32),
@@ -26,39 +29,77 @@ pub(super) enum Kind {
     Summary,
 }
 
-/// Tells `each` of every part of an output item that says something.
-pub(super) fn parts(item: &str, mut each: impl FnMut(Part, Kind)) {
-    let names = ["type", "content", "summary", "name", "arguments", "input", "code", "action", "operation", "queries"];
-    let Some([kind, content_parts, summary, name, given @ ..]) = fields(item, names) else { return };
-    let kind = kind.and_then(string).unwrap_or_default();
-    if calls(&kind) {
-        if name.is_some_and(is_text) {
-            each(Part::Name, Kind::Answer);
-        }
-        if given.into_iter().flatten().any(says) {
-            each(Part::Body(0), Kind::Answer);
-        }
-        return;
-    }
-    let lists = match &*kind {
-        "message" => [content_parts, None],
-        "reasoning" => [content_parts, summary],
-        _ => return,
-    };
-    for (list, part) in lists.into_iter().zip([Part::Body as fn(u32) -> Part, Part::Summary]) {
-        let mut position = 0;
-        each_item(list.unwrap_or_default(), |text| {
-            if let Some(kind) = content(text) {
-                each(part(position), kind);
-            }
-            position += 1;
-        });
-    }
+/// The members of an output item that matter, raw.
+pub(super) struct Item<'t> {
+    /// Its type. Empty when it has none.
+    pub(super) kind: Cow<'t, str>,
+    pub(super) id: Option<&'t str>,
+    /// Parts of a message or of reasoning, and of a summary of that.
+    pub(super) content: Option<&'t str>,
+    pub(super) summary: Option<&'t str>,
+    /// What tool is called.
+    pub(super) name: Option<&'t str>,
+    /// What it is called with, where that grows from nothing: `arguments`, `input`, `code`.
+    pub(super) text: [Option<&'t str>; 3],
+    /// And where it does not: `queries`, `action`, `operation`. The last two begin with a kind and with nothing in it.
+    pub(super) other: [Option<&'t str>; 3],
 }
 
-/// Whether an item of this type calls a tool in words. (An image is made of other tokens.)
-pub(super) fn calls(kind: &str) -> bool {
-    kind == "mcp_approval_request" || (kind.ends_with("_call") && kind != "image_generation_call")
+impl<'t> Item<'t> {
+    /// `None` when it is no object.
+    pub(super) fn read(item: &'t str) -> Option<Self> {
+        let names = [
+            "type",
+            "id",
+            "content",
+            "summary",
+            "name",
+            "arguments",
+            "input",
+            "code",
+            "queries",
+            "action",
+            "operation",
+        ];
+        let [kind, id, content, summary, name, arguments, input, code, other @ ..] = fields(item, names)?;
+        let kind = kind.and_then(string).unwrap_or_default();
+        Some(Self { kind, id, content, summary, name, text: [arguments, input, code], other })
+    }
+
+    /// Whether it calls a tool in words. (An image is made of other tokens.)
+    pub(super) fn is_call(&self) -> bool {
+        let kind = &*self.kind;
+        kind == "mcp_approval_request" || (kind.ends_with("_call") && kind != "image_generation_call")
+    }
+
+    /// Tells `each` of every part that says something; `done` says that nothing of it is still to come.
+    pub(super) fn parts(&self, done: bool, mut each: impl FnMut(Part, Kind)) {
+        if self.is_call() {
+            let [queries, settled @ ..] = self.other;
+            if self.name.is_some_and(is_text) {
+                each(Part::Name, Kind::Answer);
+            }
+            let grown = self.text.into_iter().chain([queries]);
+            if grown.chain(settled.into_iter().filter(|_| done)).flatten().any(says) {
+                each(Part::Body(0), Kind::Answer);
+            }
+            return;
+        }
+        let lists = match &*self.kind {
+            "message" => [self.content, None],
+            "reasoning" => [self.content, self.summary],
+            _ => return,
+        };
+        for (list, part) in lists.into_iter().zip([Part::Body as fn(u32) -> Part, Part::Summary]) {
+            let mut position = 0;
+            each_item(list.unwrap_or_default(), |text| {
+                if let Some(kind) = content(text) {
+                    each(part(position), kind);
+                }
+                position += 1;
+            });
+        }
+    }
 }
 
 /// What a part of a message, of reasoning or of a summary holds. `None` when nothing.

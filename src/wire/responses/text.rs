@@ -2,10 +2,9 @@
 //!
 //! Invariant: what is found here is output by the rules of [`super`], and no other text is.
 
-use super::item::{calls, says};
-use super::{index, kind_of};
-use crate::wire::raw::{each_item, fields, is_empty, is_text, string};
-use crate::wire::responses::item::Kind;
+use super::item::{Item, Kind, says};
+use super::{WHOLE, kind_of};
+use crate::wire::raw::{self, each_item, fields, is_empty, is_text, string};
 use crate::wire::text::{Part, Place, Taken};
 
 /// Gives `each` the text of an output event that has a `type`, or of a whole reply; the place is the item's. Returns
@@ -18,7 +17,7 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
     else {
         return true;
     };
-    taken.place = index(at).unwrap_or(0);
+    taken.place = at.and_then(raw::index).unwrap_or(0);
     let kind = kind.and_then(string).unwrap_or_default();
     let kind = kind.strip_prefix("response.").unwrap_or(&kind);
     match kind.rsplit_once('.') {
@@ -30,9 +29,8 @@ pub fn output_text(data: &[u8], each: &mut dyn FnMut(Place, &str)) -> bool {
         Some(("content_part" | "reasoning_part" | "reasoning_summary_part", _)) => {
             taken.item_part(part.unwrap_or_default());
         }
-        Some((subject, "done")) => {
-            let names = ["text", "refusal", "arguments", "input", "code", "transcript"];
-            taken.subject(subject, fields(&text, names).unwrap_or_default().into_iter().flatten());
+        Some((subject, "added" | "done")) => {
+            taken.subject(subject, fields(&text, WHOLE).unwrap_or_default().into_iter().flatten());
         }
         Some(_) => {}
         None => {
@@ -87,6 +85,8 @@ impl Taken<'_> {
     fn subject<'t>(&mut self, subject: &str, texts: impl Iterator<Item = &'t str>) {
         for text in texts {
             match (subject, kind_of(subject)) {
+                // The rest of such a call, a path or a limit, is in no event that is output.
+                ("shell_call_command" | "apply_patch_call_operation_diff", _) => self.unread |= says(text),
                 (call, Some(_)) if call.contains("_call_") => self.given(text, 0),
                 (_, Some(_)) if !text.starts_with('"') => self.unread |= says(text),
                 (_, Some(Kind::Reasoning | Kind::Summary)) => self.string(text, Part::Reasoning),
@@ -113,19 +113,14 @@ impl Taken<'_> {
 
     /// An output item; `new` says that nothing of it was given before.
     fn item(&mut self, item: &str, new: bool) {
-        let names =
-            ["type", "content", "summary", "name", "arguments", "input", "code", "action", "operation", "queries"];
-        let Some([kind, content, summary, name, arguments, input, code, others @ ..]) = fields(item, names) else {
-            return;
-        };
-        let kind = kind.and_then(string).unwrap_or_default();
-        if calls(&kind) {
-            self.unread |= !new || others.into_iter().flatten().any(|given| !is_empty(given));
-            self.item_call(name, [arguments, input, code]);
+        let Some(item) = Item::read(item) else { return };
+        if item.is_call() {
+            self.unread |= !new || item.other.into_iter().flatten().any(|given| !is_empty(given));
+            self.item_call(item.name, item.text);
         }
-        let lists = match &*kind {
-            "message" => [None, content],
-            "reasoning" => [summary, content],
+        let lists = match &*item.kind {
+            "message" => [None, item.content],
+            "reasoning" => [item.summary, item.content],
             _ => return,
         };
         for list in lists.into_iter().flatten() {
@@ -217,6 +212,9 @@ mod tests {
         for data in [
             r#"{"type":"response.audio.delta","delta":"AAAA"}"#,
             r#"{"type":"response.output_text.delta","delta":"\ud83d"}"#,
+            r#"{"type":"response.shell_call_command.delta","command_index":0,"delta":"ls"}"#,
+            r#"{"type":"response.apply_patch_call_operation_diff.done","diff":"+a"}"#,
+            r#"{"output":[{"type":"apply_patch_call","operation":{"type":"delete_file","path":"a"}}]}"#,
             r#"{"output":[{"type":"computer_call","action":{"type":"click"}}]}"#,
             // Its name may have been given when it was added.
             r#"{"type":"response.output_item.done","item":{"type":"function_call","name":"f","arguments":"{}"}}"#,

@@ -60,6 +60,32 @@ fn what_is_no_whole_object_is_none() {
 }
 
 #[test]
+fn a_list_is_taken_where_it_may_be_one() {
+    for (document, whole) in [
+        ("[]", true),
+        (" [ {\"a\":[1]} , \"]\\\"\" , [[]] ]\n", true),
+        ("[[]", false),
+        ("[}", false),
+        ("[}}]", false),
+        ("[] []", false),
+        ("[]]", false),
+        ("]", false),
+    ] {
+        let document = document.as_bytes();
+        for cut in 0..=document.len() {
+            let mut skimmer = Skimmer::new(&WHOLE, &OUTLINE).or_list();
+            skimmer.feed(&document[..cut]);
+            skimmer.feed(&document[cut..]);
+            let left = skimmer.finish();
+            assert_eq!(left.as_deref(), whole.then_some(&b"[]"[..]), "cut at {cut}: {}", document.escape_ascii());
+        }
+    }
+    let mut object = Skimmer::new(&WHOLE, &OUTLINE).or_list();
+    object.feed(br#"{"usage":1,"data":[1]}"#);
+    assert_eq!(object.finish().as_deref(), Some(&br#"{"usage":1,"data":[]}"#[..]));
+}
+
+#[test]
 fn what_is_kept_is_bounded() {
     let mut skimmer = Skimmer::new(&WHOLE, &OUTLINE);
     let mebibyte = vec![b'x'; 1 << 20];
@@ -92,6 +118,7 @@ fn what_is_left_means_what_the_document_means() {
         (Dialect::Rerank, format!(r#"{{"results":{list},"usage":{{"total_tokens":4}}}}"#), usage(4)),
         (Dialect::Rerank, format!(r#"{{"results":{list},"meta":{{"tokens":{{"input_tokens":5}}}}}}"#), usage(5)),
         (Dialect::Rerank, format!(r#"{{"data":{list},"usage":null}}"#), None),
+        (Dialect::Rerank, list.to_owned(), None),
     ] {
         let whole = dialect.reply(document.as_bytes());
         assert_eq!((whole.usage, whole.choices.len()), (expected, 1), "{document}");
