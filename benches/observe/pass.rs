@@ -33,7 +33,7 @@ impl Observed {
         let meter = Arc::new(Meter::new(setup, Vec::new()));
         let now = Instant::now();
         let mut observation = Observation::begin(meter.clone(), "chat", now, Some(dialect));
-        let asked = Asked { model: Some("bench".into()), stream: true, choices: 1, tag: None };
+        let asked = Asked { model: Some("bench".into()), stream: true, choices: 1, echo: false, tag: None };
         observation.body_read(now);
         observation.asked(asked);
         observation.routed(&backend);

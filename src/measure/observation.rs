@@ -34,6 +34,8 @@ pub struct Asked {
     pub stream: bool,
     /// `n`, the number of choices; 1 when left out.
     pub choices: u32,
+    /// The reply begins with the prompt, so that its text is not all output.
+    pub echo: bool,
     /// Names the experiment it belongs to (`x-streamgauge-tag`).
     pub tag: Option<Box<str>>,
 }
@@ -196,9 +198,9 @@ impl Observation {
                 self.series = Some(series);
             }
             self.model = Some(label);
-            let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
+            let (stream_wanted, echo) = self.asked.as_ref().map_or((false, false), |asked| (asked.stream, asked.echo));
             let content = self.readable(answered.content);
-            let reader = Reader::new(dialect, content, stream_wanted, self.counting.is_some());
+            let reader = Reader::new(dialect, content, stream_wanted, self.counting.is_some() && !echo);
             if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }

@@ -94,6 +94,7 @@ pub(super) fn asked(wanted: &ModelRequest, headers: &HeaderMap) -> Asked {
         model: wanted.model.as_deref().map(Box::from),
         stream: wanted.stream,
         choices: wanted.choices,
+        echo: wanted.echo,
         tag: tag.map(Box::from),
     }
 }

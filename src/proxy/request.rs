@@ -28,6 +28,8 @@ pub(super) struct ModelRequest {
     /// How many choices it asks for: `n`, of a text completion for each of its prompts; 1 where nothing is said, or nothing
     /// that can be read.
     pub(super) choices: u32,
+    /// Of a text completion: `echo: true`.
+    pub(super) echo: bool,
 }
 
 /// Why a body cannot be understood.
@@ -50,6 +52,8 @@ struct Peeked<'a> {
     n: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    echo: Option<&'a RawValue>,
 }
 
 impl ModelRequest {
@@ -70,7 +74,8 @@ impl ModelRequest {
             Dialect::Completion => n().saturating_mul(peeked.prompt.map_or(1, |prompt| prompts(prompt.get()))),
             Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => 1,
         };
-        Ok(Self { model: name, model_at, stream, choices, body, encoded: None, dialect })
+        let echo = dialect == Dialect::Completion && peeked.echo.is_some_and(|echo| echo.get() == "true");
+        Ok(Self { model: name, model_at, stream, choices, echo, body, encoded: None, dialect })
     }
 
     /// The same, read from a body that came as these encoded bytes.
@@ -153,6 +158,19 @@ mod tests {
         assert_eq!(choices(Dialect::Chat, body), 3);
         for dialect in [Dialect::Responses, Dialect::Messages, Dialect::Embeddings, Dialect::Rerank] {
             assert_eq!(choices(dialect, body), 1);
+        }
+    }
+
+    #[test]
+    fn only_a_text_completion_has_an_echo() {
+        for (dialect, body, expected) in [
+            (Dialect::Completion, r#"{"prompt":"a","echo":true}"#, true),
+            (Dialect::Completion, r#"{"prompt":"a","echo":"true"}"#, false),
+            (Dialect::Completion, r#"{"prompt":"a"}"#, false),
+            (Dialect::Chat, r#"{"echo":true}"#, false),
+        ] {
+            let request = ModelRequest::read(dialect, Bytes::from_static(body.as_bytes())).unwrap();
+            assert_eq!(request.echo, expected, "{dialect:?} {body}");
         }
     }
 

@@ -81,6 +81,22 @@ fn events_that_tell_their_tokens() {
 }
 
 #[test]
+fn an_echo_divides_no_gap() {
+    // It lists the prompt's tokens beside the first of the output, in an event that no other comes before.
+    let logprobs = r#"{"tokens":["the"," Rhine"," at"," Bonn"," a"],"token_logprobs":[null,-2,-3,-1,-0.1]}"#;
+    let echo = |index| {
+        let choice = choice(index, "the Rhine at Bonn a", "null");
+        tokens(&[index], data(&of(&choice.replace(r#""logprobs":null"#, &format!(r#""logprobs":{logprobs}"#)), "")))
+    };
+    stream([echo(0), word("b"), stop(), done()]).tells(OK, 1, 1, from_events(2)).under_every_cut();
+    let second = tokens(&[1], data(&of(&choice(1, "b", "null"), "")));
+    let stops = event(data(&of(&[choice(0, "", r#""stop""#), choice(1, "", r#""stop""#)].join(","), ""))).finishing();
+    let mut case = stream([echo(0), echo(1), word("b"), second, stops, done()]);
+    case.choices = 2;
+    case.tells(OK, 1, 2, from_events(4)).under_every_cut();
+}
+
+#[test]
 fn several_choices() {
     let words =
         |text: &str| tokens(&[0, 1], data(&of(&[choice(0, text, "null"), choice(1, text, "null")].join(","), "")));

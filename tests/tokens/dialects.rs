@@ -41,6 +41,25 @@ fn completions() {
 }
 
 #[test]
+fn the_text_of_a_reply_with_an_echo_is_not_its_output() {
+    let of = |echo: &str| {
+        stream(
+            "/v1/completions",
+            &format!(r#"{{"model":"m","stream":true,"prompt":"one two","echo":{echo}}}"#),
+            &[
+                r#"{"choices":[{"text":"one two a"}]}"#,
+                r#"{"choices":[{"text":" b","finish_reason":"stop"}]}"#,
+                "[DONE]",
+            ],
+        )
+    };
+    for (echo, tokens) in [("true", (2, "events")), ("false", (4, "tokenizer")), ("null", (4, "tokenizer"))] {
+        let exchange = of(echo);
+        assert_eq!((output(&exchange), prompt(&exchange)), (Some(tokens), Some((2, "tokenizer"))), "{echo}");
+    }
+}
+
+#[test]
 fn messages() {
     let events = [
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}"#,

@@ -227,7 +227,8 @@ impl Case {
         let accepted = Instant::now();
         let head = accepted + Duration::from_millis(5);
         let mut observation = Observation::begin(bench.meter.clone(), "chat", accepted, Some(self.dialect));
-        let asked = Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, tag: None };
+        let asked =
+            Asked { model: Some("m".into()), stream: self.stream, choices: self.choices, echo: false, tag: None };
         observation.body_read(accepted + Duration::from_millis(1));
         observation.asked(asked);
         observation.routed(&bench.backend);
