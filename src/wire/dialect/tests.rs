@@ -141,7 +141,9 @@ proptest! {
     /// Bytes that are no document are malformed, and nothing else. (An object or a list of few bytes is one.)
     #[test]
     fn bytes_of_any_kind_are_read(data in vec(any::<u8>(), 0..64), name in "[a-z._]{0,12}") {
-        prop_assume!(serde_json::from_slice::<serde_json::Value>(&data).is_err());
+        let text = String::from_utf8_lossy(data.trim_ascii());
+        let is_document = text.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+        prop_assume!(!is_document);
         for dialect in ALL {
             let meaning = EventReader::new(dialect).event(Event { name: name.as_bytes(), data: &data });
             prop_assert!(meaning.malformed || data.trim_ascii().is_empty());
