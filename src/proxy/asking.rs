@@ -5,7 +5,7 @@
 //! * A model that refuses what only we asked for is asked again as the client wrote it; one that does so again and again
 //!   is no longer asked, for a while.
 //! * A stream is asked for in place of a whole reply only where its usage comes unasked or can be asked for too: the
-//!   whole reply would have had it.
+//!   whole reply would have had it. Nor is one asked for where more choices are than can be put together.
 //! * What is learned of a model in one dialect says nothing of it in another.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,6 +21,7 @@ use super::splice::{Splice, says};
 use crate::config::OpenAi;
 use crate::measure::Content;
 use crate::wire::Dialect;
+use crate::wire::assemble::MOST_CHOICES;
 use crate::wire::chat::UsageStripper;
 
 mod memory;
@@ -95,6 +96,8 @@ impl Asking {
             _ if usage && memories.usage.refuses(model, now) => return None,
             What::Usage => vec![Splice::usage(body)?],
             What::Stream if memories.stream.refuses(model, now) => return None,
+            // More could not be put together.
+            What::Stream if wanted.choices as usize > MOST_CHOICES => return None,
             What::Stream if is_never_a_stream(wanted.dialect, body) => return None,
             What::Stream if usage => vec![Splice::stream(body)?, Splice::usage(body)?],
             What::Stream => vec![Splice::stream(body)?],

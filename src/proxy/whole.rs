@@ -31,7 +31,7 @@ use super::site::Site;
 use crate::measure::{Content, Ending, Fault, ObservedBody};
 use crate::server::Client;
 use crate::wire::Dialect;
-use crate::wire::assemble::{Assembler, LARGEST, Standing};
+use crate::wire::assemble::{Assembler, LARGEST, MOST_CHOICES, Standing};
 use crate::wire::encoding::{Codings, Decoder, Undecodable};
 use crate::wire::sse::{Item, SseParser, opens_stream};
 
@@ -334,7 +334,8 @@ fn no_room() -> Gathered {
 }
 
 fn too_large() -> Gathered {
-    Gathered::Lost { what: format!("its answer is larger than {LARGEST} bytes"), late: false }
+    let what = format!("its answer is larger than {LARGEST} bytes or has more than {MOST_CHOICES} choices");
+    Gathered::Lost { what, late: false }
 }
 
 /// The headers of a reply that is JSON of our making.

@@ -4,7 +4,8 @@
 //! Invariants:
 //! * Reading never fails: a field of the wrong type says nothing, and takes nothing from its neighbours.
 //! * Text is put together as it is written, escapes included, so a character whose halves came in two events is whole.
-//! * At most [`LARGEST`] bytes are kept, about; what is beyond makes the reply [too large](Assembler::is_too_large).
+//! * At most [`LARGEST`] bytes are kept, about, of at most [`MOST_CHOICES`] choices; what is beyond makes the reply
+//!   [too large](Assembler::is_too_large).
 
 use std::fmt::Debug;
 
@@ -21,6 +22,9 @@ use node::Room;
 
 /// The largest reply that is put together, in bytes.
 pub const LARGEST: usize = 16 << 20;
+/// The most choices of a reply that are put together. `n` may ask for no more, but a text completion has so many for each of
+/// its prompts, of which vendors take thousands.
+pub const MOST_CHOICES: usize = 128;
 
 /// Puts one reply together. Feed it the data of every event in order, then take its [`json`](Self::json).
 ///

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod choices;
 mod dialects;
 mod gathered;
 mod refused;

@@ -1,17 +1,17 @@
 //! What OpenAI's two kinds of completions share: choices by their index, and what is said beside them.
 //!
-//! Invariant: of what is said again in every event, the last that is not null counts.
+//! Invariants:
+//! * Of what is said again in every event, the last that is not null counts.
+//! * No choice is left out: one that cannot be followed makes the reply too large.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::node::{self, Members, Room};
-use super::{Parts, Told};
+use super::{MOST_CHOICES, Parts, Told};
 use crate::wire::raw::{items, members};
 
-/// How many choices of a reply are followed, which is the most that `n` may ask for.
-const MOST_CHOICES: usize = 128;
 /// What only streams have: the events' own type, and padding against guesses from their lengths.
 const OF_STREAMS: [&str; 2] = ["object", "obfuscation"];
 
@@ -89,7 +89,7 @@ impl<O: Output> Parts for Choices<O> {
     }
 
     fn has_all(&self, choices: u32) -> bool {
-        self.choices.len() >= (choices as usize).min(MOST_CHOICES)
+        self.choices.len() >= choices as usize
     }
 
     fn has_usage(&self) -> bool {
@@ -124,8 +124,11 @@ impl<O: Output> Choices<O> {
             "index" => index = value.parse().unwrap_or(0),
             _ => parts.push((key, value)),
         });
-        if !is_object || (self.choices.len() >= MOST_CHOICES && !self.choices.contains_key(&index)) {
+        if !is_object {
             return;
+        }
+        if self.choices.len() >= MOST_CHOICES && !self.choices.contains_key(&index) {
+            return room.exceed();
         }
         let choice = self.choices.entry(index).or_default();
         choice.output.add(&parts, room);

@@ -47,6 +47,11 @@ impl Room {
         }
     }
 
+    /// Something came that cannot be kept, whatever its size.
+    pub(super) fn exceed(&mut self) {
+        self.exceeded = true;
+    }
+
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::wire::Dialect;
-use crate::wire::assemble::{Assembler, LARGEST, Standing};
+use crate::wire::assemble::{Assembler, LARGEST, MOST_CHOICES, Standing};
 
 fn empty() -> Assembler {
     Assembler::of(Dialect::Chat).unwrap()
@@ -258,11 +258,19 @@ fn what_is_kept_is_bounded() {
     let padding = "x".repeat(1 << 16);
     for number in 0..1_200 {
         let event = format!(
-            r#"{{"x":"{padding}","usage":{{"x":"{padding}"}},"k{number}":null,"choices":[{{"index":{number},"delta":{{"role":"assistant","content":null,"y":null,"tool_calls":[{{"index":{number}}}]}}}}]}}"#
+            r#"{{"x":"{padding}","usage":{{"x":"{padding}"}},"k{number}":null,"choices":[{{"index":{},"delta":{{"role":"assistant","content":null,"y":null,"tool_calls":[{{"index":{number}}}]}}}}]}}"#,
+            number % MOST_CHOICES
         );
         reply.event(b"", event.as_bytes());
     }
     assert!(!reply.is_too_large() && reply.json().len() < 4 * padding.len());
+    // A choice too many is never left out in silence.
+    let mut reply = empty();
+    let choice = |number: usize| format!(r#"{{"choices":[{{"index":{number},"delta":{{}}}}]}}"#);
+    (0..MOST_CHOICES).for_each(|number| reply.event(b"", choice(number).as_bytes()));
+    assert!(!reply.is_too_large());
+    reply.event(b"", choice(MOST_CHOICES).as_bytes());
+    assert!(reply.is_too_large() && reply.is_over());
     let mut reply = empty();
     let deep = r#"{"a":"#.repeat(100_000) + "1" + &"}".repeat(100_000);
     reply.event(b"", format!(r#"{{"choices":[{{"delta":{{"deep":{deep}}}}}]}}"#).as_bytes());
