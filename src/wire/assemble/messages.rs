@@ -187,7 +187,8 @@ impl Message {
 impl Block {
     fn write(&self, out: &mut String) {
         out.push('{');
-        let Some(input) = &self.input else {
+        // Clients are sent an empty part even where the block began with its whole input.
+        let Some(input) = self.input.as_ref().filter(|input| !input.is_empty() || !self.members.has("input")) else {
             self.members.write_some(out, |_| true);
             return node::close(out, '}');
         };

@@ -17,6 +17,11 @@ impl Input {
         }
     }
 
+    /// Whether none of its text came.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The JSON. Of what broke off, as answers do that are as long as they may be, the part that is whole; an empty
     /// object where there is none.
     pub(super) fn json(&self) -> String {

@@ -128,6 +128,25 @@ fn a_tools_input_is_put_together() {
 }
 
 #[test]
+fn an_input_that_came_whole_is_kept_where_no_text_follows() {
+    let whole = r#"{"type":"tool_use","id":"t","name":"n","input":{"a":[1]}}"#;
+    let empty = r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#;
+    let none = r#"{"type":"tool_use","id":"t","name":"n"}"#;
+    for (began, parts, expected) in [
+        (whole, &[][..], json!({"a": [1]})),
+        (whole, &[""], json!({"a": [1]})),
+        (whole, &["", ""], json!({"a": [1]})),
+        (whole, &["", r#"{"b":2}"#], json!({"b": 2})),
+        (empty, &[""], json!({})),
+        (none, &[""], json!({})),
+    ] {
+        let parts: Vec<String> = parts.iter().map(|part| json_part(part)).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        assert_eq!(content(&[block(0, began, &parts)])[0]["input"], expected, "{began} {parts:?}");
+    }
+}
+
+#[test]
 fn an_input_that_breaks_off_at_the_limit_is_json_all_the_same() {
     let tool = block(0, r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#, &[&json_part(r#"{"a":1,"b":"ha"#)]);
     let end = ended("max_tokens");
