@@ -97,10 +97,11 @@ impl Members {
             _ => 0,
         };
         room.used -= before;
-        if room.take(value.len()) {
-            self.set(key, Node::Raw(value.into()), room);
-        } else {
+        if !room.take(value.len()) {
             room.used += before;
+        } else if self.set(key, Node::Raw(value.into()), room).is_none() {
+            // Only a member that is new finds none.
+            room.used -= value.len();
         }
     }
 
@@ -185,7 +186,11 @@ impl Members {
             if !room.take(OVERHEAD) {
                 return;
             }
-            self.set(key, empty, room)
+            let node = self.set(key, empty, room);
+            if node.is_none() {
+                room.used -= OVERHEAD;
+            }
+            node
         } else {
             self.node_mut(key)
         };
@@ -333,4 +338,27 @@ pub(super) fn inside(value: &str) -> Option<&str> {
 
 fn is_scalar(value: &str) -> bool {
     !value.starts_with(['"', '[', '{'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_kept_takes_no_room() {
+        let (mut members, mut room) = (Members::default(), Room::default());
+        for name in 0..MOST_MEMBERS {
+            members.last(&name.to_string(), "1", &mut room);
+        }
+        let full = room.used();
+        for value in ["[1,2,3]", r#""text""#, r#"{"a":1}"#] {
+            members.last("more", value, &mut room);
+            members.merge("more", value, &mut room);
+            members.append("more", value, &mut room);
+            members.join("more", value, &mut room);
+        }
+        assert_eq!((members.has("more"), room.used(), room.is_exceeded()), (false, full, false));
+        members.last("0", "23", &mut room);
+        assert_eq!(room.used(), full + 1);
+    }
 }
