@@ -57,6 +57,27 @@ impl Shape {
         self.write(message, kind, param, code)
     }
 
+    /// The status with which a whole reply tells this error. `None` where its type does not say, as in OpenAI's shape, and
+    /// for `api_error`: with a 500 we would say that it was ours.
+    pub(super) fn status_of(self, error: &Value) -> Option<StatusCode> {
+        if self == Self::OpenAi || error["type"] != "error" {
+            return None;
+        }
+        let status = match error["error"]["type"].as_str()? {
+            "invalid_request_error" => 400,
+            "authentication_error" => 401,
+            "billing_error" => 402,
+            "permission_error" => 403,
+            "not_found_error" => 404,
+            "request_too_large" => 413,
+            "rate_limit_error" => 429,
+            "timeout_error" => 504,
+            "overloaded_error" => 529,
+            _ => return None,
+        };
+        StatusCode::from_u16(status).ok()
+    }
+
     fn write(self, message: &str, kind: &str, param: &Value, code: &Value) -> Value {
         match self {
             Self::OpenAi => json!({"error": {"message": message, "type": kind, "param": param, "code": code}}),

@@ -144,8 +144,9 @@ pub(super) async fn gather(
         }
         Gathered::Error(error) => {
             describe_json(&mut head.headers);
-            head.status = StatusCode::BAD_GATEWAY;
-            in_shape(shape, &error, &backend.name).into()
+            let (status, told) = in_shape(shape, &error, &backend.name);
+            head.status = status;
+            told.into()
         }
         Gathered::Lost { what, late } => {
             let backend = backend.name.to_string();
@@ -346,9 +347,11 @@ fn describe_json(headers: &mut HeaderMap) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 }
 
-/// The upstream's error in the client's shape, in its own words as far as it has any.
-fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
+/// The upstream's error in the client's shape, in its own words as far as it has any, and its status: the one that the
+/// whole reply would have had where the error's type says it, otherwise 502.
+fn in_shape(shape: Shape, error: &str, backend: &str) -> (StatusCode, String) {
     let mut error: Value = serde_json::from_str(error).unwrap_or_default();
+    let status = shape.status_of(&error).unwrap_or(StatusCode::BAD_GATEWAY);
     let request_id = error.get_mut("request_id").map(Value::take).filter(Value::is_string);
     let inner = error.get_mut("error").filter(|inner| !inner.is_null()).map(Value::take);
     let mut error = inner.unwrap_or(error);
@@ -360,11 +363,11 @@ fn in_shape(shape: Shape, error: &str, backend: &str) -> String {
     let message = message.as_str().map_or_else(silent, str::to_owned);
     let [kind, param, code] = ["type", "param", "code"].map(|name| error.get(name).cloned().unwrap_or_default());
     let kind = kind.as_str().filter(|kind| !matches!(*kind, "" | "error"));
-    let mut told = shape.upstream_error(StatusCode::BAD_GATEWAY, &message, kind, &param, &code);
+    let mut told = shape.upstream_error(status, &message, kind, &param, &code);
     if let (Shape::Anthropic, Some(id)) = (shape, request_id) {
         told["request_id"] = id;
     }
-    told.to_string()
+    (status, told.to_string())
 }
 
 #[cfg(test)]
@@ -375,7 +378,7 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_words_and_gets_the_shape() {
-        let told = |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::OpenAi, error, "up")).unwrap() };
+        let told = |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::OpenAi, error, "up").1).unwrap() };
         for (error, message, kind, code) in [
             (r#"{"message":"busy","type":"server_error","code":503}"#, "busy", "server_error", json!(503)),
             (r#""plain words""#, "plain words", "upstream_error", Value::Null),
@@ -391,7 +394,7 @@ mod tests {
             assert_eq!(told(error), expected, "{error}");
         }
         let anthropic =
-            |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::Anthropic, error, "up")).unwrap() };
+            |error: &str| -> Value { serde_json::from_str(&in_shape(Shape::Anthropic, error, "up").1).unwrap() };
         for (error, kind) in [
             (
                 r#"{"type":"error","error":{"type":"overloaded_error","message":"m"},"request_id":"r"}"#,

@@ -267,7 +267,9 @@ fn a_stream_that_does_not_end_well_is_told_in_the_clients_dialect() {
         for count in 1..=2 {
             let reply = ask();
             let told = ("overloaded_error".to_owned(), "Overloaded".to_owned());
-            assert_eq!((reply.status, failure(path, &reply)), (502, told), "{path}");
+            // Of messages it is the status that the whole reply would have had.
+            let status = if path == MESSAGES { 529 } else { 502 };
+            assert_eq!((reply.status, failure(path, &reply)), (status, told), "{path}");
             assert_eq!(reply.header("content-type"), Some("application/json"));
             assert_eq!(proxy.outcome(count), "inband_error", "{path}");
         }
@@ -280,6 +282,44 @@ fn a_stream_that_does_not_end_well_is_told_in_the_clients_dialect() {
         );
         served.join().expect("served");
     }
+}
+
+#[test]
+fn a_messages_error_has_the_status_of_its_type() {
+    let cases = [
+        ("invalid_request_error", 400),
+        ("authentication_error", 401),
+        ("billing_error", 402),
+        ("permission_error", 403),
+        ("not_found_error", 404),
+        ("request_too_large", 413),
+        ("rate_limit_error", 429),
+        ("api_error", 502),
+        ("timeout_error", 504),
+        ("overloaded_error", 529),
+        ("some_error", 502),
+    ];
+    let error = |kind: &str| json!({"type": "error", "error": {"type": kind, "message": "no"}, "request_id": "r"});
+    let streams = cases.map(|(kind, _)| start() + &event(&error(kind)));
+    // What is an error in another shape says nothing of a status.
+    let foreign = json!({"error": {"type": "rate_limit_error", "message": "no"}});
+    let (addr, served) = streaming(&[&streams[..], &[format!("data: {foreign}\n\n")]].concat());
+    let proxy = Proxy::before(addr, MEASURED);
+    let mut client = proxy.client();
+    let mut ask = || client.ask(post_to(MESSAGES, &[], MESSAGE));
+    for (count, (kind, status)) in (1..).zip(cases) {
+        let reply = ask();
+        assert_eq!((reply.status, reply.json()), (status, error(kind)));
+        assert_eq!(proxy.outcome(count), "inband_error", "{kind}");
+    }
+    assert_eq!(ask().status, 502);
+    served.join().expect("served");
+    // In a completion's stream it is not what its whole reply would have said.
+    let told = error("rate_limit_error");
+    let (addr, served) = streaming(&[format!("data: {told}\n\n")]);
+    let reply = Proxy::before(addr, MEASURED).client().ask(post_to(COMPLETIONS, &[], COMPLETION));
+    assert_eq!(reply.status, 502);
+    served.join().expect("served");
 }
 
 #[test]
