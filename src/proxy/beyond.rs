@@ -83,11 +83,11 @@ impl Proxy {
             .map(|(share, reply)| Box::new(Gatherable { model: model.into(), reply, share }));
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
-            let body = wanted.as_encoded(alias).cloned().unwrap_or_else(|| {
+            if wanted.as_encoded(alias).is_none() {
                 head.headers.remove(CONTENT_ENCODING);
-                wanted.spliced(alias, &[])
-            });
-            let body = Either::Left(Full::new(body));
+            }
+            // Taken, so that a copy that was only to be read does not wait for the reply.
+            let body = Either::Left(Full::new(wanted.into_onward(alias)));
             let reply = self.send(index, backend, target, head, body, observation).await?;
             return Ok(returned(reply, None, None));
         };

@@ -1,133 +1,156 @@
 //! Request bodies that came encoded (RFC 9110, section 8.4): a copy is decoded, to be read.
 //!
 //! Invariants:
-//! * No more is decoded than a request may have, whatever it was encoded from, and what all copies take together is
-//!   bounded by the [`Room`] they are made in.
-//! * One request does not keep a thread: after [`TURN`] others have a turn.
+//! * No thread that serves decodes, or looks through what came out: that is done on blocking threads, [`AT_ONCE`] of them.
+//!   Who leaves gives its place back, at the latest after the [`SLICE`] at hand.
+//! * Of each coding no more comes than a request may have, nor than is in [proportion](in_proportion) to what was sent.
+//! * What all copies take together is bounded by the [`Room`] they are made in, and taken there before it is allocated.
 
-use bytes::{Bytes, BytesMut};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 use super::failure::Refusal;
 use super::request::ModelRequest;
 use super::room::{Room, Share};
 use crate::wire::Dialect;
-use crate::wire::encoding::{Codings, Decoder, Undecodable};
+use crate::wire::encoding::{Codings, Decoder, Undecodable, in_proportion};
 
-/// How many bytes are decoded before others have a turn, about.
-const TURN: usize = 128 << 10;
+/// How many bodies are decoded at a time; the others wait in the order in which they came.
+const AT_ONCE: usize = 4;
 /// How many encoded bytes are looked at together.
 const SLICE: usize = 1 << 10;
+/// The least that is allocated for a copy.
+const LEAST: usize = 8 << 10;
 
-/// A copy that is counted as long as anyone has it.
-struct Copied {
-    plain: Bytes,
-    _share: Share,
+/// Where the bodies of all threads are decoded.
+#[derive(Debug)]
+pub(super) struct Decoding {
+    room: Room,
+    places: Arc<Semaphore>,
 }
 
-impl AsRef<[u8]> for Copied {
-    fn as_ref(&self) -> &[u8] {
-        &self.plain
-    }
-}
-
-/// Reads a request whose body came encoded, of which at most `limit` bytes may come.
-pub(super) async fn read(
-    dialect: Dialect,
+/// One body to be decoded, with what of the room it has begun.
+struct Job {
     codings: Codings,
     encoded: Bytes,
+    /// `max_body_bytes`.
     limit: usize,
-    room: &Room,
-) -> Result<ModelRequest, Refusal> {
-    let plain = decoded(codings, &encoded, limit, room).await?;
-    Ok(ModelRequest::read(dialect, plain)?.that_came_as(encoded))
+    copy: Share,
+    /// What the decoder itself takes, which is free again after it.
+    windows: Share,
 }
 
-async fn decoded(codings: Codings, encoded: &[u8], limit: usize, room: &Room) -> Result<Bytes, Refusal> {
-    let mut share = room.begin().ok_or(Refusal::NoRoomToDecode)?;
-    // What the decoder itself takes is free again after it.
-    let mut window = room.begin().ok_or(Refusal::NoRoomToDecode)?;
-    if !window.hold((codings.memory_mib() as usize) << 20) {
-        return Err(Refusal::NoRoomToDecode);
+impl Decoding {
+    /// With nothing in it.
+    pub(super) fn new() -> Self {
+        Self { room: Room::new(), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
-    let mut decoder = Decoder::within(codings, limit).ok_or(Refusal::NoRoomToDecode)?;
-    let mut plain = BytesMut::new();
-    let mut turn = TURN;
-    for slice in encoded.chunks(SLICE) {
-        let undone = decoder.feed(slice, &mut |piece| {
-            if plain.len() <= limit {
-                plain.extend_from_slice(piece);
-            }
+
+    /// Reads a request whose body came encoded, of which at most `limit` bytes may come.
+    pub(super) async fn read(
+        &self,
+        dialect: Dialect,
+        codings: Codings,
+        encoded: Bytes,
+        limit: usize,
+    ) -> Result<ModelRequest, Refusal> {
+        let Ok(place) = self.places.clone().acquire_owned().await else { return Err(Refusal::NoRoomToDecode) };
+        let job = Job::begin(&self.room, codings, encoded, limit)?;
+        let asker = Arc::new(());
+        let asking = Arc::downgrade(&asker);
+        let reading = spawn_blocking(move || {
+            let read = job.read(dialect, &asking);
+            drop(place);
+            read
         });
-        if undone == Err(Undecodable::Bomb) || plain.len() > limit {
-            return Err(Refusal::TooLarge { limit });
-        }
-        undone.map_err(|error| Refusal::Undecodable { problem: error.to_string() })?;
-        if !share.hold(plain.capacity()) {
+        let read = reading.await;
+        drop(asker);
+        // A panic is this request's own, as if it had been read here.
+        read.unwrap_or_else(|gone| resume_unwind(gone.into_panic()))
+    }
+}
+
+impl Job {
+    fn begin(room: &Room, codings: Codings, encoded: Bytes, limit: usize) -> Result<Self, Refusal> {
+        let copy = room.begin().ok_or(Refusal::NoRoomToDecode)?;
+        let mut windows = room.begin().ok_or(Refusal::NoRoomToDecode)?;
+        if !windows.hold((codings.memory_mib() as usize) << 20) {
             return Err(Refusal::NoRoomToDecode);
         }
-        if plain.len() >= turn {
-            turn = plain.len() + TURN;
-            tokio::task::yield_now().await;
+        Ok(Self { codings, encoded, limit, copy, windows })
+    }
+
+    /// Decodes the body and looks at what it asks for, unless nobody is `asking` any more.
+    fn read(self, dialect: Dialect, asking: &Weak<()>) -> Result<ModelRequest, Refusal> {
+        let Self { codings, encoded, limit, copy, windows } = self;
+        let most = limit.min(in_proportion(encoded.len()));
+        let too_much = || if most == limit { Refusal::TooLarge { limit } } else { Refusal::OutOfProportion { most } };
+        let mut decoder = Decoder::within(codings, most).ok_or(Refusal::NoRoomToDecode)?;
+        let mut copy = Plain { plain: Vec::new(), share: copy, most, stopped: None };
+        for slice in encoded.chunks(SLICE) {
+            if asking.strong_count() == 0 {
+                return Err(Refusal::ClientBody);
+            }
+            let undone = decoder.feed(slice, &mut |piece| copy.add(piece));
+            match (copy.stopped, undone) {
+                (Some(Stopped::NoRoom), _) => return Err(Refusal::NoRoomToDecode),
+                (Some(Stopped::TooMuch), _) | (None, Err(Undecodable::Bomb)) => return Err(too_much()),
+                (None, Err(error @ Undecodable::Damaged)) => {
+                    return Err(Refusal::Undecodable { problem: error.to_string() });
+                }
+                (None, Ok(())) => {}
+            }
         }
+        if !decoder.is_whole() {
+            return Err(Refusal::Undecodable { problem: "it breaks off".to_owned() });
+        }
+        drop((decoder, windows));
+        let Plain { plain, share, .. } = copy;
+        Ok(ModelRequest::read(dialect, plain.into())?.that_came_as(encoded, share))
     }
-    if !decoder.is_whole() {
-        return Err(Refusal::Undecodable { problem: "it breaks off".to_owned() });
+}
+
+/// A copy so far.
+struct Plain {
+    plain: Vec<u8>,
+    share: Share,
+    /// How large it may become, in bytes.
+    most: usize,
+    /// Why nothing is added any more. `None` while something is.
+    stopped: Option<Stopped>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stopped {
+    TooMuch,
+    NoRoom,
+}
+
+impl Plain {
+    fn add(&mut self, piece: &[u8]) {
+        let length = self.plain.len() + piece.len();
+        if self.stopped.is_some() {
+            return;
+        }
+        if length > self.most {
+            self.stopped = Some(Stopped::TooMuch);
+            return;
+        }
+        if length > self.plain.capacity() {
+            let capacity = (2 * self.plain.capacity()).max(LEAST).min(self.most).max(length);
+            if !self.share.hold(capacity) {
+                self.stopped = Some(Stopped::NoRoom);
+                return;
+            }
+            self.plain.reserve_exact(capacity - self.plain.len());
+        }
+        self.plain.extend_from_slice(piece);
     }
-    Ok(Bytes::from_owner(Copied { plain: plain.freeze(), _share: share }))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-    use std::io::Write;
-    use std::pin::pin;
-    use std::task::Poll;
-
-    use super::*;
-    use crate::proxy::room::MOST;
-
-    const LIMIT: usize = 64 << 20;
-
-    fn gzip() -> Codings {
-        Codings::named(["gzip"]).unwrap()
-    }
-
-    fn zipped(length: usize) -> Vec<u8> {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(&vec![b'x'; length]).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    #[tokio::test]
-    async fn copies_are_bounded_together_and_count_while_anyone_has_them() {
-        let (room, large) = (Room::new(), zipped(4 << 20));
-        let mut taken = room.begin().unwrap();
-        {
-            let mut decoding = pin!(decoded(gzip(), &large, LIMIT, &room));
-            let waits = poll_fn(|cx| Poll::Ready(decoding.as_mut().poll(cx).is_pending())).await;
-            assert!(waits);
-            assert!(taken.hold(MOST - (3 << 20)));
-            assert!(matches!(decoding.await, Err(Refusal::NoRoomToDecode)));
-        }
-        assert!(matches!(decoded(gzip(), &large, LIMIT, &room).await, Err(Refusal::NoRoomToDecode)));
-        drop(taken);
-        let copy = decoded(gzip(), &large, LIMIT, &room).await.unwrap().slice(7..);
-        let mut all = room.begin().unwrap();
-        assert!(!all.hold(MOST - (3 << 20)), "a part of it keeps the whole");
-        drop(copy);
-        assert!(all.hold(MOST));
-    }
-
-    #[tokio::test]
-    async fn others_have_a_turn_in_between() {
-        let (room, large) = (Room::new(), zipped(4 << 20));
-        let mut turns = 0;
-        let mut decoding = pin!(decoded(gzip(), &large, LIMIT, &room));
-        let plain = poll_fn(|cx| {
-            turns += 1;
-            decoding.as_mut().poll(cx)
-        });
-        assert_eq!(plain.await.unwrap().len(), 4 << 20);
-        assert!(turns > 2, "{turns}");
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ use super::shape::Shape;
 use crate::backend::llama::Refused;
 use crate::backend::upstream::{Broken, Cause, ProxyFault};
 use crate::measure::{Fault, IntoFault, Outcome};
+use crate::wire::encoding::MOST_RATIO;
 
 /// Why a request gets an answer of ours.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) enum Refusal {
     BadRequest { message: String },
     /// The body is encoded in a way that is not known here, so that its model cannot be read.
     Compressed,
+    /// The body becomes larger than this when decoded, out of proportion to what came.
+    OutOfProportion { most: usize },
     /// The copies of encoded bodies take as much as they may.
     NoRoomToDecode,
     /// The body is not what its content coding allows.
@@ -112,6 +115,7 @@ impl Refusal {
             | Self::TooLarge { .. }
             | Self::BadRequest { .. }
             | Self::Compressed
+            | Self::OutOfProportion { .. }
             | Self::NoRoomToDecode
             | Self::Undecodable { .. }
             | Self::NoRoute { .. }
@@ -202,6 +206,16 @@ impl Refusal {
                 "the request body is compressed in a way that is not known here, so its model cannot be read; send it as \
                  gzip, deflate, br or zstd, or without content-encoding"
                     .to_owned(),
+            ),
+            Self::OutOfProportion { most } => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "invalid_request_error",
+                None,
+                "request_too_large",
+                format!(
+                    "the request body becomes larger than {most} bytes when decoded, which is {MOST_RATIO} times as much as \
+                     came, and 2 MiB; send it without content-encoding"
+                ),
             ),
             Self::NoRoomToDecode => (
                 StatusCode::SERVICE_UNAVAILABLE,

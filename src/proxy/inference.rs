@@ -6,7 +6,6 @@ use hyper::Request;
 use hyper::header::HeaderMap;
 
 use super::beyond::Going;
-use super::encoded;
 use super::failure::Refusal;
 use super::request::ModelRequest;
 use super::{Answer, Proxy, announced_length, codings, headers, last_read, local};
@@ -32,8 +31,8 @@ impl Proxy {
         let wanted = if codings.is_empty() {
             ModelRequest::read(dialect, body)?
         } else {
-            let site = &self.site;
-            Box::pin(encoded::read(dialect, codings, body, site.server.max_body_bytes, &site.decoding)).await?
+            let limit = self.site.server.max_body_bytes;
+            Box::pin(self.site.decoding.read(dialect, codings, body, limit)).await?
         };
         observation.asked(asked(&wanted, &head.headers));
         let picked = self.site.pick(&head.headers, &wanted)?;

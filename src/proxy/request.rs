@@ -1,10 +1,13 @@
 //! What a request to a model asks for, without taking it apart: its bytes are forwarded as they are.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use super::room::Share;
 use super::splice::{Splice, spliced};
 use crate::wire::Dialect;
 use crate::wire::raw::items;
@@ -15,8 +18,8 @@ use crate::wire::raw::items;
 #[derive(Debug, Clone)]
 pub(super) struct ModelRequest {
     body: Bytes,
-    /// The bytes as they came, where they were encoded and `body` was decoded from them: few requests carry this.
-    encoded: Option<Box<Bytes>>,
+    /// What `body` was decoded from. `None` where it came as it is: few requests carry this.
+    encoded: Option<Box<Encoded>>,
     /// How it is written.
     pub(super) dialect: Dialect,
     /// The model's name. `None` when the body names none.
@@ -30,6 +33,15 @@ pub(super) struct ModelRequest {
     pub(super) choices: u32,
     /// Of a text completion: `echo: true`.
     pub(super) echo: bool,
+}
+
+/// An encoded body.
+#[derive(Debug, Clone)]
+struct Encoded {
+    /// The bytes as they came.
+    bytes: Bytes,
+    /// What the decoded copy has of its room.
+    share: Arc<Share>,
 }
 
 /// Why a body cannot be understood.
@@ -78,12 +90,12 @@ impl ModelRequest {
         Ok(Self { model: name, model_at, stream, choices, echo, body, encoded: None, dialect })
     }
 
-    /// The same, read from a body that came as these encoded bytes.
-    pub(super) fn that_came_as(self, encoded: Bytes) -> Self {
-        Self { encoded: Some(Box::new(encoded)), ..self }
+    /// The same, read from a copy that has this share, of a body that came as these encoded bytes.
+    pub(super) fn that_came_as(self, encoded: Bytes, share: Share) -> Self {
+        Self { encoded: Some(Box::new(Encoded { bytes: encoded, share: Arc::new(share) })), ..self }
     }
 
-    /// The same, for one who is told nothing of the coding in which it came.
+    /// The same, for one who is told nothing of the coding in which it came, and counts what it holds by itself.
     pub(super) fn plain(&self) -> Self {
         Self { encoded: None, ..self.clone() }
     }
@@ -95,7 +107,14 @@ impl ModelRequest {
 
     /// The encoded bytes as they came. `None` where they were not encoded, or `upstream_model` is to be spliced in.
     pub(super) fn as_encoded(&self, upstream_model: Option<&str>) -> Option<&Bytes> {
-        self.encoded.as_deref().filter(|_| upstream_model.is_none() || self.model_at.is_none())
+        let encoded = self.encoded.as_deref().filter(|_| upstream_model.is_none() || self.model_at.is_none());
+        encoded.map(|encoded| &encoded.bytes)
+    }
+
+    /// The body that goes on to an upstream of which nothing more is asked: as it came, encoded, unless the name is spliced
+    /// in. Of what was only decoded to be read nothing is left.
+    pub(super) fn into_onward(self, upstream_model: Option<&str>) -> Bytes {
+        self.as_encoded(upstream_model).cloned().unwrap_or_else(|| self.spliced(upstream_model, &[]))
     }
 
     /// The body as it came, decoded.
@@ -114,11 +133,15 @@ impl ModelRequest {
         self.spliced(upstream_model, &[])
     }
 
-    /// [`ModelRequest::into_body`], with these changes too.
+    /// [`ModelRequest::into_body`], with these changes too. What was decoded counts as long as anyone has it.
     pub(super) fn spliced(&self, upstream_model: Option<&str>, more: &[Splice]) -> Bytes {
         let alias = upstream_model.zip(self.model_at.clone());
         let alias = alias.map(|(name, at)| Splice::new(at, serde_json::Value::from(name).to_string()));
-        spliced(self.body.clone(), alias.into_iter().chain(more.iter().cloned()).collect())
+        let body = spliced(self.body.clone(), alias.into_iter().chain(more.iter().cloned()).collect());
+        match &self.encoded {
+            Some(encoded) => encoded.share.kept_for(body),
+            None => body,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all shares hold together, in bytes.
@@ -26,6 +27,18 @@ pub(super) struct Share {
     held: OwnedSemaphorePermit,
 }
 
+/// Bytes that are counted as long as anyone has them.
+struct Counted {
+    bytes: Bytes,
+    _share: Arc<Share>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Room {
     /// With nothing in it.
     pub(super) fn new() -> Self {
@@ -43,6 +56,11 @@ impl Room {
 }
 
 impl Share {
+    /// The same bytes, for which the share counts as long as anyone has them or a part of them.
+    pub(super) fn kept_for(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Counted { bytes, _share: self.clone() })
+    }
+
     /// Makes it hold so many bytes at least. Returns whether there was room.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         let missing = bytes.div_ceil(UNIT).saturating_sub(self.held.num_permits());

@@ -11,6 +11,7 @@ use hyper::http::header::HeaderValue;
 use super::Proxy;
 use super::asking::Asking;
 use super::credentials::Credentials;
+use super::encoded::Decoding;
 use super::mirror::{self, Mirrors};
 use super::room::Room;
 use super::tokens::{TokenizerError, Tokens};
@@ -58,8 +59,8 @@ pub struct Site {
     pub(super) mirrors: Mirrors,
     /// For whole replies that are made of streams.
     pub(super) room: Room,
-    /// For copies of request bodies that came encoded.
-    pub(super) decoding: Room,
+    /// For request bodies that came encoded.
+    pub(super) decoding: Decoding,
 }
 
 /// A backend that cannot be set up.
@@ -164,7 +165,7 @@ impl Site {
             tokens,
             mirrors,
             room: Room::new(),
-            decoding: Room::new(),
+            decoding: Decoding::new(),
         })
     }
 

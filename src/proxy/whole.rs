@@ -11,6 +11,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -72,18 +73,6 @@ pub(super) struct Gathering {
     pub(super) model: Box<str>,
     /// Where it is put together.
     pub(super) share: Share,
-}
-
-/// A whole that is counted until the client has taken it.
-struct Kept {
-    whole: Bytes,
-    _share: Share,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.whole
-    }
 }
 
 /// What was read.
@@ -157,7 +146,7 @@ pub(super) async fn gather(
     };
     let status = head.status.as_u16();
     let Source { observed, share, .. } = source;
-    let whole = BackendBody::Whole(Full::new(Bytes::from_owner(Kept { whole, _share: share })));
+    let whole = BackendBody::Whole(Full::new(Arc::new(share).kept_for(whole)));
     let (whole, rest) = observed.replaced(whole, status, left, client.outlet());
     if may_end {
         tokio::spawn(tokio::time::timeout(END, rest.drained()));

@@ -4,7 +4,8 @@
 //! * All that the bytes fed so far decode to is out when [`Decoder::feed`] returns, however they are cut: what an encoder
 //!   has flushed is seen with the read that brought it.
 //! * Memory is bounded by the codings' windows: 16 MiB for brotli, 8 MiB for zstd, 32 KiB for the others, each.
-//! * Work is bounded by what was fed: who makes more of it than 1,100 times as much is not followed.
+//! * Work is bounded: what comes out, of all codings together, is at most 64 times what was fed and 2 MiB; of a decoder
+//!   [`within`](Decoder::within) a bound it is at most that for each coding, whatever was fed: one byte may make all of it.
 
 mod brotli;
 mod deflate;
@@ -17,11 +18,16 @@ use thiserror::Error;
 const MOST_CODINGS: usize = 4;
 /// How many bytes one fed byte may become in the long run, those between two codings counted too. Events of a model
 /// flushed one by one become 30 times as many at most; deflate itself reaches 1,032.
-const MOST_RATIO: u64 = 64;
+pub const MOST_RATIO: u64 = 64;
 /// What may be more than that, in bytes: a document of one letter, or what was compressed before and comes at once.
 const ALLOWANCE: u64 = 2 * 1024 * 1024;
 /// Decoded bytes come in pieces of at most this size.
 const PIECE: usize = 8 * 1024;
+
+/// How many bytes a body of so many encoded ones may become: 64 times as many, and 2 MiB.
+pub fn in_proportion(encoded: usize) -> usize {
+    usize::try_from((encoded as u64).saturating_mul(MOST_RATIO).saturating_add(ALLOWANCE)).unwrap_or(usize::MAX)
+}
 
 /// One content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -209,16 +209,71 @@ fn what_cannot_be_read_is_refused_and_says_why() {
 }
 
 #[test]
-fn the_limit_itself_is_allowed_however_small_it_came() {
+fn the_limit_itself_is_allowed() {
     let upstream = Upstream::bind();
     let server = SERVER.to_owned() + "max_body_bytes = 4_000_000\n";
     let proxy = Proxy::start(&format!("{server}{}{TO_UP}", backend("up", upstream.addr(), "")));
     let (mut client, mut conn) = (proxy.client(), None);
-    let large = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(4_000_000 - 20));
+    // Most of it one letter, and as much of it not as keeps it in proportion.
+    let large = format!(r#"{{"model":"m","x":"{}{}"}}"#, noise(80_000), "x".repeat(4_000_000 - 20 - 80_000));
     assert_eq!(large.len(), 4_000_000);
     for codings in every_coding() {
         let body = packed(codings, &large);
+        assert!(body.len() < 100_000);
         assert_eq!(relayed(&mut client, &upstream, &mut conn, &post(&header(codings), &[], &body)).body, body);
+    }
+}
+
+/// So many letters of which none can be told from the others before it.
+fn noise(length: usize) -> String {
+    let mut state = 1_u32;
+    let letter = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'0' + u8::try_from(state >> 26).expect("six bits"))
+    };
+    std::iter::repeat_with(letter).map(|letter| if letter == '\\' { '!' } else { letter }).take(length).collect()
+}
+
+#[test]
+fn what_is_out_of_proportion_is_refused_and_says_so() {
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    let mut client = proxy.client();
+    let body = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(4_000_000));
+    for codings in every_coding() {
+        let refusal = client.ask(post(&header(codings), &[], &packed(codings, &body)));
+        refused(&refusal, 413, "request_too_large", "64 times as much as came");
+    }
+    assert!(!upstream.is_wanted(), "nothing of it was sent upstream");
+    // What is small may be as small as it likes.
+    let body = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(2_000_000));
+    let body = packed("zstd", &body);
+    assert!(body.len() < 1_000);
+    assert_eq!(relayed(&mut client, &upstream, &mut None, &post("zstd", &[], &body)).body, body);
+}
+
+#[test]
+fn those_that_wait_for_a_reply_take_no_room_from_others() {
+    const WAITING: usize = 12;
+    let upstream = Upstream::bind();
+    let proxy = Proxy::before(upstream.addr(), "");
+    // Together they become as much as all copies may take.
+    let large = format!(r#"{{"model":"m","x":"{}{}"}}"#, noise(1_000_000), "x".repeat(44 << 20));
+    let large = packed("zstd", &large);
+    let request = post("zstd", &[], &large);
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|_| {
+            let mut client = proxy.client();
+            client.send(&request);
+            let mut conn = upstream.accept();
+            assert!(conn.request().body == large);
+            (client, conn)
+        })
+        .collect();
+    relayed(&mut proxy.client(), &upstream, &mut None, &request);
+    for (mut client, mut conn) in waiting {
+        conn.answer(DOCUMENT);
+        assert_eq!(client.reply().status, 200);
     }
 }
 
