@@ -109,7 +109,9 @@ impl Job {
             return Err(Refusal::Undecodable { problem: "it breaks off".to_owned() });
         }
         drop((decoder, windows));
-        let Plain { plain, share, .. } = copy;
+        let Plain { mut plain, share, .. } = copy;
+        // A mirror that has it counts what is used.
+        plain.shrink_to_fit();
         Ok(ModelRequest::read(dialect, plain.into())?.that_came_as(encoded, share))
     }
 }
