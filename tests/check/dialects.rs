@@ -5,7 +5,8 @@ use serde_json::{Value, json as value};
 use crate::support::process::ConfigFile;
 use crate::support::upstream::Request;
 use crate::{
-    Asked, FINISH, KEY, NOT_HERE, TOKEN, check, check_with, events, json, reply, run, up, upstream, upstream_but,
+    Asked, FINISH, KEY, NOT_HERE, OPEN, TOKEN, check, check_with, cut_short, events, json, reply, run, up, upstream,
+    upstream_but,
 };
 
 /// The three, each with who is lost without it.
@@ -282,6 +283,34 @@ fn what_comes_under_status_200_is_read_by_its_dialect() {
 }
 
 #[test]
+fn a_stream_that_has_said_its_last_word_is_not_waited_for() {
+    let open = |reply: &str| format!("{}{OPEN}", cut_short(reply));
+    let all = upstream(move |asked, _| match asked {
+        Asked::Models | Asked::Chat => None,
+        _ => Some(open(&streamed(asked))),
+    });
+    let checked = check(&all.url(), "");
+    checked.is_well();
+    for step in ["stream", "stream_options", "completions", "responses", "messages"] {
+        let found = checked.step(step);
+        // What waits for the connection waits a minute.
+        assert!(found["ms"].as_f64().expect("timed") < 20_000.0, "{found}");
+        assert!(!checked.all.contains("still answering"), "{}", checked.all);
+    }
+    for (_, step, _) in BESIDE_CHAT {
+        checked.says(step, "ok", "TTFT ", "");
+    }
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"come back later"}}"#;
+    let failing = upstream(move |asked, _| {
+        BESIDE_CHAT.iter().any(|(beside, ..)| *beside == asked).then(|| open(&events(&[error])))
+    });
+    let checked = check(&failing.url(), "");
+    for (_, step, _) in BESIDE_CHAT {
+        checked.says(step, "note", "an error under status 200: \"come back later\"", "inband_error");
+    }
+}
+
+#[test]
 fn an_upstream_of_messages_alone_is_well() {
     /// Anthropic's own API, as it would be without chat completions: it knows its key in one header.
     fn answer(asked: Asked, request: &Request) -> String {
@@ -306,8 +335,8 @@ fn an_upstream_of_messages_alone_is_well() {
             "not answered here (404): ",
             "messages can be had here; most programs need chat completions",
         )
-        .says("stream", "skipped", "there are no chat completions here", "")
-        .says("stream_options", "skipped", "there are no chat completions here", "")
+        .says("stream", "skipped", "chat completions are not answered here", "")
+        .says("stream_options", "skipped", "chat completions are not answered here", "")
         .says("completions", "note", "not answered here (404)", "")
         .says("responses", "note", "not answered here (404)", "Codex needs it")
         .says("messages", "ok", "TTFT ", "");
@@ -330,6 +359,75 @@ fn an_upstream_of_messages_alone_is_well() {
     });
     let config = up(&closed.url(), "messages_auth = \"x-api-key\"");
     check_with(&config, &[], &[]).is_well().says("chat", "note", "not answered here (401)", "messages can be had here");
+}
+
+/// An upstream whose models are for responses alone.
+fn of_responses_alone(status: u16, words: &str) -> crate::Playing {
+    let refused = json(status, &value!({"error": {"message": words}}).to_string());
+    upstream(move |asked, _| match asked {
+        Asked::Chat | Asked::Stream | Asked::StreamWithUsage => Some(refused.clone()),
+        Asked::Responses => Some(streamed(asked)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_model_that_is_not_for_chat_is_asked_for_in_the_other_dialects() {
+    for (status, words) in [
+        (404, "This is not a chat model and thus not supported in the v1/chat/completions endpoint."),
+        (404, "This model is only supported in v1/responses and not in v1/chat/completions."),
+        (400, "model gpt-4o is not accessible via the /chat/completions endpoint"),
+        (400, "模型 gpt-4o 不支持对话"),
+    ] {
+        let upstream = of_responses_alone(status, words);
+        for flags in [&[][..], &["--dialect", "responses"]] {
+            let checked = check_with(&up(&upstream.url(), ""), flags, &[]);
+            checked
+                .is_well()
+                .says("chat", "note", &format!("not answered here ({status}): "), "responses can be had here")
+                .says("chat", "note", words, "most programs need chat completions")
+                .says("stream", "skipped", "chat completions are not answered here", "")
+                .says("completions", "note", "not answered here (404)", "")
+                .says("responses", "ok", "TTFT ", "")
+                .says("messages", "note", "not answered here (404)", "Claude Code needs it");
+        }
+        check_with(&up(&upstream.url(), ""), &["--dialect", "chat"], &[]).failed_at("chat", words, "");
+        let other = check_with(&up(&upstream.url(), ""), &["--dialect", "messages"], &[]);
+        other.says("chat", "note", words, "").says("messages", "failed", "not answered here (404)", "Claude Code");
+        assert_eq!(other.code, Some(1));
+    }
+}
+
+#[test]
+fn a_dialect_that_must_be_answered_is_asked_for_whatever_became_of_chat() {
+    let flags = ["--dialect", "responses"];
+    for (refused, says) in [
+        (json(500, r#"{"error":{"message":"oh"}}"#), "500"),
+        (json(401, r#"{"error":{"message":"no"}}"#), "401"),
+        (json(200, r#"{"error":{"message":"no"}}"#), "200 with an error"),
+    ] {
+        let (answered, silent) = (refused.clone(), refused.clone());
+        let upstream = upstream(move |asked, _| match asked {
+            Asked::Chat => Some(answered.clone()),
+            Asked::Responses => Some(streamed(asked)),
+            _ => None,
+        });
+        let checked = check_with(&up(&upstream.url(), ""), &flags, &[]);
+        checked.is_well().says("chat", "note", says, "").says("responses", "ok", "TTFT ", "");
+        check(&upstream.url(), "").failed_at("chat", says, "");
+        // Where it is not answered either, it is what fails.
+        let checked = check_with(&up(&upstream_but(Asked::Chat, silent).url(), ""), &flags, &[]);
+        checked.says("chat", "note", says, "").says("responses", "failed", "not answered here (404)", "Codex");
+        assert_eq!(checked.code, Some(1));
+    }
+    let cut = upstream(|asked, _| match asked {
+        Asked::Stream => Some(events(&[TOKEN])),
+        Asked::Responses => Some(streamed(asked)),
+        _ => None,
+    });
+    let checked = check_with(&up(&cut.url(), ""), &flags, &[]);
+    checked.is_well().says("stream", "note", "without a finish reason", "truncated").says("responses", "ok", "TTFT", "");
+    check(&cut.url(), "").failed_at("stream", "without a finish reason", "truncated");
 }
 
 #[test]

@@ -176,6 +176,9 @@ impl Asked {
 /// Stands in a reply where the upstream waits a little, and is not sent.
 const PAUSE: char = '\0';
 
+/// Ends a reply whose connection then stays open, and is not sent.
+const OPEN: char = '\x01';
+
 /// An upstream that answers each request with bytes of the test's own.
 struct Playing {
     addr: SocketAddr,
@@ -184,22 +187,25 @@ struct Playing {
 }
 
 impl Playing {
-    /// Answers with what `reply` says; the connection closes after each.
+    /// Answers with what `reply` says; the connection closes after each that does not end in [`OPEN`].
     fn new(reply: impl Fn(Asked, &Request) -> String + Send + 'static) -> Self {
         let upstream = Upstream::bind();
         let (addr, over) = (upstream.addr(), Arc::new(AtomicBool::new(false)));
         let ended = over.clone();
         let serve = move || {
+            let mut open = Vec::new();
             while let Some(mut conn) = upstream.accept_unless(&ended) {
                 // A connection that was opened only to see whether it can be brings no request.
                 let Some(request) = conn.try_request() else { continue };
                 let reply = reply(Asked::of(&request), &request);
-                for (index, part) in reply.split(PAUSE).enumerate() {
+                let stays = reply.ends_with(OPEN);
+                for (index, part) in reply.trim_end_matches(OPEN).split(PAUSE).enumerate() {
                     if index > 0 {
                         std::thread::sleep(Duration::from_millis(20));
                     }
                     conn.try_send(part);
                 }
+                open.extend(stays.then_some(conn));
             }
         };
         Self { addr, over, thread: Some(std::thread::spawn(serve)) }

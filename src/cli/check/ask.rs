@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Either, Full};
 use hyper::{Method, Request, StatusCode, http};
 use serde_json::Value;
 
+use super::over::Over;
 use crate::backend::upstream::{Broken, Cause, Reply, SetupError, Upstream};
 use crate::clock::{ReadStamp, Stamped as _};
 use crate::config::{BaseUrl, MessagesAuth, OpenAi};
@@ -19,7 +20,7 @@ use crate::wire::encoding::{Codings, Decoder};
 /// The most of a reply that is kept, in bytes: a long list of models fits.
 const LARGEST: usize = 4 << 20;
 
-/// How long a stream that has said `[DONE]` is waited for to end.
+/// How long a stream that has said its last word is waited for to end.
 const AFTER_DONE: Duration = Duration::from_millis(500);
 /// How long a reply may take; what is asked for is one token.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -124,13 +125,13 @@ impl<'a> Asking<'a> {
         }
         *request.method_mut() = method;
         let reply = self.upstream.send(request).await.map_err(|failure| failure.cause)?;
-        Ok(hear(reply).await)
+        Ok(hear(reply, target.operation.dialect().map(Over::new)).await)
     }
 }
 
-/// Reads a reply to its end, to its `[DONE]`, or as far as it is kept.
-async fn hear(reply: Reply) -> Heard {
-    let late = tokio::time::Instant::now() + LONGEST;
+/// Reads a reply to its end, a little beyond its last word, which `over` knows, or as far as it is kept.
+async fn hear(reply: Reply, mut over: Option<Over>) -> Heard {
+    let mut late = tokio::time::Instant::now() + LONGEST;
     let Reply { head, mut body, sent, head_at, .. } = reply;
     let coding = text(&head.headers, &CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity"));
     let mut decoder = coding.as_deref().map(|coding| Codings::named([coding]).and_then(Decoder::new));
@@ -147,15 +148,10 @@ async fn hear(reply: Reply) -> Heard {
         sent,
         head_at,
     };
+    let mut said_all = false;
     while heard.body.len() < LARGEST && !heard.unreadable {
-        let mut next = Pin::new(&mut body);
-        let next_frame = if heard.body.trim_ascii_end().ends_with(b"[DONE]") {
-            Ok(tokio::time::timeout(AFTER_DONE, next.frame()).await.unwrap_or(None))
-        } else {
-            tokio::time::timeout_at(late, next.frame()).await
-        };
-        let Ok(frame) = next_frame else {
-            heard.endless = true;
+        let Ok(frame) = tokio::time::timeout_at(late, Pin::new(&mut body).frame()).await else {
+            heard.endless = !said_all;
             break;
         };
         match frame {
@@ -176,6 +172,10 @@ async fn hear(reply: Reply) -> Heard {
                     Some(None) => heard.unreadable = true,
                 }
                 heard.pieces.push(Piece { length: heard.body.len() - before, read });
+                if !said_all && over.as_mut().is_some_and(|over| over.feed(&heard.body[before..])) {
+                    said_all = true;
+                    late = late.min(tokio::time::Instant::now() + AFTER_DONE);
+                }
             }
         }
     }

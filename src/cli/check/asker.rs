@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use super::advice::{Place, unanswered};
 use super::ask::{Asking, Heard};
 use super::chat::{self, Cap};
-use super::dialects::{self, Spoken, Told, is_absent};
+use super::dialects::{self, Spoken, Standing, Told};
 use super::key::Key;
 use super::models::Model;
 use super::report::Finding;
@@ -32,8 +32,8 @@ pub(super) struct Chat {
     pub(super) cap: Cap,
     /// `None` where no answer came.
     pub(super) status: Option<StatusCode>,
-    /// Nothing is at the path; `finding` fails.
-    pub(super) absent: bool,
+    /// Whether they are answered; `finding` fails where they are not.
+    pub(super) standing: Standing,
 }
 
 impl Asker<'_> {
@@ -63,14 +63,18 @@ impl Asker<'_> {
             let finding = chat::judge(&second, &place, self.model, self.listed);
             let said = words::words(&first.body, place.key.secret).unwrap_or_default();
             let finding = chat::with_other_cap(finding, &said);
-            return Chat { finding, cap: Cap::MaxCompletionTokens, status, absent: false };
+            let standing = Standing::of(&second, &finding, self.model, self.listed);
+            return Chat { finding, cap: Cap::MaxCompletionTokens, status, standing };
         }
-        let finding = match &answer {
-            Ok(heard) => chat::judge(heard, &place, self.model, self.listed),
-            Err(cause) => unanswered(cause, place.config),
+        let (finding, standing) = match &answer {
+            Ok(heard) => {
+                let finding = chat::judge(heard, &place, self.model, self.listed);
+                let standing = Standing::of(heard, &finding, self.model, self.listed);
+                (finding, standing)
+            }
+            Err(cause) => (unanswered(cause, place.config), Standing::Refused),
         };
-        let absent = answer.is_ok_and(|heard| is_absent(&heard, self.model, self.listed));
-        Chat { finding, cap: Cap::MaxTokens, status, absent }
+        Chat { finding, cap: Cap::MaxTokens, status, standing }
     }
 
     /// One token, asked for in another dialect. `chat` says that chat completions are answered.

@@ -1,8 +1,7 @@
 //! The dialects beside chat completions: a backend is asked for one token in each, as a stream, which is read as `serve`
 //! would read it.
 //!
-//! Invariant: a dialect that is not answered, or badly, is a note as long as another is answered, unless `--dialect` names
-//! it. Where none is answered, those fail whose path is known.
+//! Pure. What a walk makes of a dialect that is not answered, or badly, is up to `beside`.
 
 use std::time::Instant;
 
@@ -100,8 +99,25 @@ pub(super) enum Standing {
     Answered,
     /// With something else, which says that its path is known.
     Refused,
+    /// Its path is known, and does not take this model.
+    Unfit,
     /// Nothing is at its path.
     Absent,
+}
+
+impl Standing {
+    /// What an answer says of its dialect; `finding` is what was made of it.
+    pub(super) fn of(heard: &Heard, finding: &Finding, model: &Model, listed: &[String]) -> Self {
+        if is_absent(heard, model, listed) {
+            Self::Absent
+        } else if is_not_for_it(heard, model, listed) {
+            Self::Unfit
+        } else if finding.status == Status::Failed {
+            Self::Refused
+        } else {
+            Self::Answered
+        }
+    }
 }
 
 /// What came of asking in a dialect.
@@ -115,8 +131,7 @@ pub(super) struct Told {
 impl Told {
     /// What its step says; `lenient` where it need not be answered.
     pub(super) fn finding(self, lenient: bool) -> Finding {
-        let Self { finding, .. } = self;
-        if lenient && finding.status == Status::Failed { Finding { status: Status::Note, ..finding } } else { finding }
+        self.finding.noted_if(lenient)
     }
 
     /// Advises something better.
@@ -131,7 +146,7 @@ impl Told {
 }
 
 /// Whether an answer says that nothing is at this path, rather than that a model is unknown.
-pub(super) fn is_absent(heard: &Heard, model: &Model, listed: &[String]) -> bool {
+fn is_absent(heard: &Heard, model: &Model, listed: &[String]) -> bool {
     matches!(heard.status.as_u16(), 404 | 405 | 501)
         && !mentions_model(heard)
         && !is_unknown_model(heard, &model.name, listed)
@@ -163,10 +178,11 @@ pub(super) fn judge(
     }
     if is_not_for_it(heard, model, listed) {
         let name = shown(&model.name, place.key.secret);
-        return Told::refused(Finding::failed(
+        let finding = Finding::failed(
             format!("\"{name}\" is not taken at this path: {}", answered(heard, place)),
             format!("give --model with one that is, if there is any; {}", spoken.needed_by()),
-        ));
+        );
+        return Told { standing: Standing::Unfit, finding };
     }
     if let Some(refusal) = refusal(heard, place) {
         return Told::refused(refusal);

@@ -73,6 +73,11 @@ impl Finding {
     pub(super) fn skipped(detail: impl Into<String>) -> Self {
         Self { status: Status::Skipped, detail: detail.into(), advice: None }
     }
+
+    /// This, but no failure where it is spared one.
+    pub(super) fn noted_if(self, spared: bool) -> Self {
+        if spared && self.status == Status::Failed { Self { status: Status::Note, ..self } } else { self }
+    }
 }
 
 #[derive(Serialize)]

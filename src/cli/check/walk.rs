@@ -1,16 +1,13 @@
 //! One upstream's walk, in the order in which a request meets its troubles.
 //!
 //! Invariant: the walk ends at the first step that failed; what comes after would fail for the same reason. The dialects
-//! at its end stand beside each other: each is told, whatever became of the others.
-
-use std::time::Duration;
-
-use hyper::StatusCode;
+//! at its end stand beside each other (`beside`).
 
 use super::advice::{Place, unanswered};
 use super::ask::Asking;
-use super::asker::{Asker, Chat};
-use super::dialects::{Spoken, Standing, Told};
+use super::asker::Asker;
+use super::beside::Beside;
+use super::dialects::Spoken;
 use super::key::Key;
 use super::models::{self, Model, Origin};
 use super::reach::{self, Way};
@@ -84,23 +81,22 @@ pub(super) async fn walk(start: Start<'_>, steps: &mut Steps<'_>) -> Option<()> 
     };
 
     let asker = Asker { asking: &asking, config, key: &key, backend, model: &model, listed: &listed };
-    let must = |spoken: Spoken| required.contains(&spoken);
+    let beside = Beside { asker: &asker, required, anthropic };
     steps.begin("chat");
     let (chat, took) = timed(asker.chat()).await;
-    let went_astray = chat.absent || (anthropic && chat.status == Some(StatusCode::UNAUTHORIZED));
-    if went_astray && !must(Spoken::Chat) {
-        return without_chat(&asker, chat, took, &must, steps).await;
+    if beside.goes_on_without(&chat) {
+        return beside.without_chat(chat, took, steps).await;
     }
-    let cap = chat.cap;
+    let (cap, spared) = (chat.cap, beside.spares_chat());
     steps.end("chat", chat.finding, Some(took))?;
-    let seen = steps.take("stream", asker.stream(cap)).await?;
-    steps.take("stream_options", async { (asker.options(cap, &seen).await, ()) }).await?;
-    let mut well = Some(());
-    for spoken in Spoken::BESIDE_CHAT {
-        let step = async { (asker.dialect(spoken, true).await.finding(!must(spoken)), ()) };
-        well = steps.take(spoken.step(), step).await.and(well);
-    }
-    well
+    let stream = async {
+        let (finding, seen) = asker.stream(cap).await;
+        (finding.noted_if(spared), seen)
+    };
+    let seen = steps.take("stream", stream).await?;
+    let options = async { (asker.options(cap, &seen).await.noted_if(spared), ()) };
+    steps.take("stream_options", options).await?;
+    beside.after_chat(steps).await
 }
 
 /// The models an upstream lists; and whether it lists them only to clients of Anthropic's API.
@@ -119,47 +115,6 @@ async fn list(asking: &Asking<'_>, place: &Place<'_>, known: bool) -> (Finding, 
     }
     let (finding, listed) = models::judge(&heard, place, known);
     (finding, (listed, false))
-}
-
-/// The rest of the walk where chat completions are not answered: it fails only if no dialect is, or one that must be.
-async fn without_chat(
-    asker: &Asker<'_>,
-    chat: Chat,
-    took: Duration,
-    must: &impl Fn(Spoken) -> bool,
-    steps: &mut Steps<'_>,
-) -> Option<()> {
-    let mut told = Vec::new();
-    for spoken in Spoken::BESIDE_CHAT {
-        told.push((spoken, timed(asker.dialect(spoken, false)).await));
-    }
-    let are = |standing| told.iter().filter(move |(_, (told, _))| told.standing == standing);
-    if are(Standing::Absent).count() == told.len() {
-        return steps.end("chat", chat.finding, Some(took));
-    }
-    let answered: Vec<&str> = are(Standing::Answered).map(|(spoken, _)| spoken.step()).collect();
-    let advice = match answered.as_slice() {
-        [] => "see what the other dialects say below".to_owned(),
-        some => format!("{} can be had here; most programs need chat completions", some.join(", ")),
-    };
-    // With nothing answered, those whose path is known say what is wrong.
-    let lenient = |told: &Told| !answered.is_empty() || told.standing == Standing::Absent;
-    let status = chat.status.map_or(0, |status| status.as_u16());
-    steps.end(
-        "chat",
-        Finding::note(format!("not answered here ({status}): {}", chat.finding.detail), advice),
-        Some(took),
-    )?;
-    for step in ["stream", "stream_options"] {
-        steps.tell(step, Finding::skipped("there are no chat completions here"))?;
-    }
-    let mut well = Some(());
-    for (spoken, (told, took)) in told {
-        steps.begin(spoken.step());
-        let lenient = lenient(&told) && !must(spoken);
-        well = steps.end(spoken.step(), told.finding(lenient), Some(took)).and(well);
-    }
-    well
 }
 
 /// What the step `config` says of a configuration that could be read.
