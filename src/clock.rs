@@ -25,6 +25,11 @@ pub trait Stamped {
     fn engine(&self) -> Option<EngineReport> {
         None
     }
+
+    /// Whether what the last frame says only repeats the request's prompt, and so is no output.
+    fn only_echoes(&self) -> bool {
+        false
+    }
 }
 
 /// What only an engine in this process can tell of a reply so far.

@@ -277,7 +277,8 @@ impl<B: Body<Data = Bytes, Error: IntoFault> + Stamped + Unpin> ObservedBody<B> 
     fn observe(&mut self, bytes: &Bytes, onward: Onward) {
         let stamp = self.inner.stamp().unwrap_or_else(|| ReadStamp { at: Instant::now(), number: 0 });
         let engine = self.inner.engine();
-        self.watch.with(|watched| watched.passes(bytes, stamp, engine, onward));
+        let only_echoes = self.inner.only_echoes();
+        self.watch.with(|watched| watched.passes(bytes, stamp, engine, only_echoes, onward));
     }
 
     /// Ends the reply as `last` says, which is no frame, unless it is trailers.
@@ -391,12 +392,19 @@ impl Watch {
 }
 
 impl Watched {
-    fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, engine: Option<EngineReport>, onward: Onward) {
+    fn passes(
+        &mut self,
+        bytes: &Bytes,
+        stamp: ReadStamp,
+        engine: Option<EngineReport>,
+        only_echoes: bool,
+        onward: Onward,
+    ) {
         self.unflushed |= !matches!(onward, Onward::Part { length: 0, .. });
         if let Some(report) = engine {
             self.observation.engine(report);
         }
-        self.observation.passes(bytes, stamp, onward);
+        self.observation.passes(bytes, stamp, only_echoes, onward);
         if !self.in_writing {
             self.observation.think();
         }

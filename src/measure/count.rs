@@ -219,7 +219,7 @@ mod tests {
         });
         let event = Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n");
         for number in 1..=2 {
-            observation.passes(&event, ReadStamp { at: now, number }, Onward::AsItCame);
+            observation.passes(&event, ReadStamp { at: now, number }, false, Onward::AsItCame);
         }
         observation.ended(Ending::Dropped);
         observation.tell(now);

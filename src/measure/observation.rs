@@ -65,6 +65,8 @@ pub struct Answered {
 struct Passed {
     bytes: Bytes,
     stamp: ReadStamp,
+    /// It only repeats the prompt.
+    only_echoes: bool,
     /// How many of its events did not go on to the client. `None` when nothing of it did.
     dropped: Option<u32>,
 }
@@ -245,8 +247,8 @@ impl Observation {
         self.delivery = None;
     }
 
-    /// A frame passes. It is looked at later, by [`Observation::think`].
-    pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, onward: Onward) {
+    /// A frame passes. It is looked at later, by [`Observation::think`]. One that only echoes repeats the prompt.
+    pub(super) fn passes(&mut self, bytes: &Bytes, stamp: ReadStamp, only_echoes: bool, onward: Onward) {
         if self.outcome.is_some() {
             return;
         }
@@ -264,7 +266,7 @@ impl Observation {
             dropped = forwarded;
         }
         if self.reader.is_some() {
-            self.passed.push_back(Passed { bytes: bytes.clone(), stamp, dropped });
+            self.passed.push_back(Passed { bytes: bytes.clone(), stamp, only_echoes, dropped });
         }
     }
 
@@ -281,11 +283,12 @@ impl Observation {
 
     /// Looks at the frames that have passed.
     pub(super) fn think(&mut self) {
-        while let Some(Passed { bytes, stamp, dropped }) = self.passed.pop_front() {
+        while let Some(Passed { bytes, stamp, only_echoes, dropped }) = self.passed.pop_front() {
             if stamp.number != self.timeline.current_read() {
                 self.close_read();
             }
             let Some(reader) = &mut self.reader else { continue };
+            self.timeline.only_echoes(only_echoes);
             let held = reader.frame(&bytes, stamp, &mut self.timeline);
             if let (Some(delivery), Some(dropped)) = (&mut self.delivery, dropped) {
                 let events = held.events.saturating_sub(dropped);

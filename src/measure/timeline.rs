@@ -154,6 +154,8 @@ pub struct Timeline {
     first_answer_lost: bool,
     /// Output tokens as the usage of the last token event gave them.
     counted: Option<u64>,
+    /// What comes next only repeats the prompt.
+    only_echoes: bool,
     read: Read,
 }
 
@@ -179,6 +181,7 @@ impl Timeline {
             first_token_lost: false,
             first_answer_lost: false,
             counted: Some(0),
+            only_echoes: false,
             read: Read::default(),
         }
     }
@@ -189,11 +192,17 @@ impl Timeline {
     pub fn event(&mut self, meaning: &Meaning<'_>, stamp: ReadStamp) -> bool {
         self.arrived(stamp);
         self.note(meaning, stamp.at);
-        let is_token = meaning.choices.iter().any(Choice::has_output);
+        let is_token = !self.only_echoes && meaning.choices.iter().any(Choice::has_output);
         if is_token {
             self.token(meaning, stamp);
         }
         is_token
+    }
+
+    /// Whether the events that come next only repeat the prompt. What they say is no output then, and they are no token
+    /// events.
+    pub fn only_echoes(&mut self, only: bool) {
+        self.only_echoes = only;
     }
 
     /// An event arrived that was too large to be looked at: what it was is unknown.

@@ -65,4 +65,11 @@ impl Stamped for BackendBody {
             Self::Whole(_) => None,
         }
     }
+
+    fn only_echoes(&self) -> bool {
+        match self {
+            Self::Llama(body) => body.only_echoes(),
+            Self::Upstream(_) | Self::Whole(_) => false,
+        }
+    }
 }

@@ -227,6 +227,39 @@ fn each_token_is_measured_and_an_echo_is_none() {
 }
 
 #[test]
+fn an_echo_without_output_is_no_token_event() {
+    let (proxy, _folder) = proxy();
+    let likely = |byte: u32, more: Value| {
+        let mut fields = json!({"echo": true, "logit_bias": {byte.to_string(): 100}});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fields
+    };
+    let x = token(b'x');
+    for (count, (fields, tokens)) in [
+        // The model ends at once.
+        (likely(EOS, json!({})), 0),
+        (likely(x, json!({"stop_token_ids": [x]})), 0),
+        // A stop string takes all.
+        (likely(x, json!({"stop": "xxx"})), 3),
+        (likely(x, json!({"stop": "xxx", "n": 2})), 6),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let reply = streamed(&proxy, &ask("Hi", fields.clone()));
+        assert_eq!(text(&reply, 0), "Hi", "{fields}");
+        let exchange = proxy.finished(count + 1).pop().unwrap();
+        assert_eq!((exchange.outcome.label(), exchange.token_events), ("ok", 0), "{fields}");
+        assert_eq!(exchange.output.map(|output| output.count), Some(tokens), "{fields}");
+        assert!(exchange.marks.first_token.is_none() && exchange.marks.finish.is_some(), "{fields}");
+    }
+    let metrics = proxy.idle_scrape();
+    for family in ["time_to_first_token_seconds_count", "token_events_total"] {
+        assert_eq!(metrics.sum(family, &[]), 0.0, "{family}");
+    }
+}
+
+#[test]
 fn an_echo_comes_before_the_first_text_and_once() {
     let (proxy, _folder) = proxy();
     let more = json!({"max_tokens": 6, "ignore_eos": true, "n": 2, "seed": 1, "temperature": 1});

@@ -50,6 +50,7 @@ pub(super) struct Request {
 pub struct ReplyBody {
     source: Source,
     stamp: Option<ReadStamp>,
+    only_echoes: bool,
     report: EngineReport,
 }
 
@@ -67,10 +68,17 @@ struct Stream {
     tokens: Vec<usize>,
     unfinished: usize,
     prompt_tokens: usize,
-    /// Events that are ready, each with its instant.
-    ready: VecDeque<(Bytes, Instant)>,
+    ready: VecDeque<Ready>,
     /// No more outputs are looked at.
     over: bool,
+}
+
+/// An event that is ready.
+struct Ready {
+    event: Bytes,
+    at: Instant,
+    /// All that it says is the prompt.
+    only_echoes: bool,
 }
 
 impl ReplyBody {
@@ -89,7 +97,7 @@ impl ReplyBody {
             over: false,
         };
         let report = report(stream.prompt_tokens);
-        Self { source: Source::Stream(Box::new(stream)), stamp: None, report }
+        Self { source: Source::Stream(Box::new(stream)), stamp: None, only_echoes: false, report }
     }
 
     /// Waits for everything and makes one document of it.
@@ -127,7 +135,7 @@ impl ReplyBody {
         // With probabilities it may have megabytes, which would keep this thread's streams waiting.
         let write = move || whole(&identity, &text, &mut wording, &choices, prompt_tokens, logprobs);
         let reply = tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?;
-        Ok(Self { source: Source::Whole(reply), stamp, report })
+        Ok(Self { source: Source::Whole(reply), stamp, only_echoes: false, report })
     }
 }
 
@@ -158,24 +166,29 @@ impl Stream {
         match output {
             Output::Admitted { choice, at } => {
                 report.admitted = report.admitted.or(Some(at));
-                self.ready.extend(self.events.begin(choice, self.usage()).map(|event| (event, at)));
+                if let Some(event) = self.events.begin(choice, self.usage()) {
+                    self.tell(event, at);
+                }
             }
             Output::Prefilled { at } => report.prefilled = report.prefilled.or(Some(at)),
             Output::Token(token) => {
                 self.set_tokens(token.choice, token.tokens);
                 let usage = self.usage();
-                self.ready.push_back((self.events.token(&token, usage), token.at));
+                let event = self.events.token(&token, usage);
+                self.tell(event, token.at);
             }
             Output::Finished { choice, at, reason, tokens, logprobs } => {
                 self.set_tokens(choice, tokens);
                 let usage = self.usage();
-                self.ready.push_back((self.events.finish(choice, reason, &logprobs, usage), at));
+                let only_echoes = self.events.owes_echo(choice);
+                let event = self.events.finish(choice, reason, &logprobs, usage);
+                self.ready.push_back(Ready { event, at, only_echoes });
                 self.unfinished = self.unfinished.saturating_sub(1);
                 if self.unfinished == 0 {
                     if self.usage == Usage::Later {
-                        self.ready.push_back((self.events.usage(self.count()), at));
+                        self.tell(self.events.usage(self.count()), at);
                     }
-                    self.ready.push_back((Events::done(), at));
+                    self.tell(Events::done(), at);
                     self.over = true;
                 }
             }
@@ -184,8 +197,12 @@ impl Stream {
         report.output_tokens = self.count().completion as u64;
     }
 
+    fn tell(&mut self, event: Bytes, at: Instant) {
+        self.ready.push_back(Ready { event, at, only_echoes: false });
+    }
+
     fn fail(&mut self, problem: &str) {
-        self.ready.push_back((Events::failed(problem), Instant::now()));
+        self.tell(Events::failed(problem), Instant::now());
         self.over = true;
     }
 }
@@ -202,10 +219,11 @@ impl Body for ReplyBody {
             Source::Stream(stream) => stream,
         };
         loop {
-            if let Some((event, at)) = stream.ready.pop_front() {
+            if let Some(Ready { event, at, only_echoes }) = stream.ready.pop_front() {
                 // Each event has an instant of its own: no two share a read.
                 let number = this.stamp.map_or(0, |stamp| stamp.number + 1);
                 this.stamp = Some(ReadStamp { at, number });
+                this.only_echoes = only_echoes;
                 return Poll::Ready(Some(Ok(Frame::data(event))));
             }
             if stream.over {
@@ -240,5 +258,9 @@ impl Stamped for ReplyBody {
 
     fn engine(&self) -> Option<EngineReport> {
         Some(self.report)
+    }
+
+    fn only_echoes(&self) -> bool {
+        self.only_echoes
     }
 }

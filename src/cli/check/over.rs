@@ -44,7 +44,11 @@ mod tests {
     fn each_dialect_has_a_last_word_of_its_own() {
         for (dialect, before, last) in [
             (Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#, "data: [DONE]"),
-            (Dialect::Completion, r#"data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}"#, "data: [DONE]"),
+            (
+                Dialect::Completion,
+                r#"data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}"#,
+                "data: [DONE]",
+            ),
             (
                 Dialect::Responses,
                 r#"data: {"type":"response.output_text.done","text":"a"}"#,

@@ -105,6 +105,11 @@ impl Events {
         self.choice(choice, &said, logprobs, &format!(r#""{}""#, reason.label()), usage)
     }
 
+    /// Whether a choice's prompt is still to be told: its end would say nothing else then.
+    pub(super) fn owes_echo(&mut self, choice: u32) -> bool {
+        self.wording.continuation(choice).is_some_and(|choice| choice.echo.is_some())
+    }
+
     /// The reply's usage, in an event of its own.
     pub(super) fn usage(&self, count: Count) -> Bytes {
         let Self { head, .. } = self;
