@@ -426,7 +426,12 @@ fn a_dialect_that_must_be_answered_is_asked_for_whatever_became_of_chat() {
         _ => None,
     });
     let checked = check_with(&up(&cut.url(), ""), &flags, &[]);
-    checked.is_well().says("stream", "note", "without a finish reason", "truncated").says("responses", "ok", "TTFT", "");
+    checked.is_well().says("stream", "note", "without a finish reason", "truncated").says(
+        "responses",
+        "ok",
+        "TTFT",
+        "",
+    );
     check(&cut.url(), "").failed_at("stream", "without a finish reason", "truncated");
 }
 

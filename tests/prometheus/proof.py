@@ -15,7 +15,7 @@ import promql
 from answers import Answers, check_ttft, stat_wrong
 from api import Prometheus
 from checks import Findings, check_alerts, check_files, check_last_bounds, check_meaning, check_names
-from loopback import answers, free_port, get, make_certificates, patiently, running, wait_for
+from loopback import answers, free_ports, get, make_certificates, patiently, running, wait_for
 from shipped import ROOT, dashboards, panels, queries_at_hand
 from traffic import Traffic
 
@@ -127,8 +127,9 @@ def main() -> None:
 
 def run(binary: str, folder: pathlib.Path, findings: Findings) -> None:
     make_certificates(folder)
-    ports = {name: free_port() for name in ("listen", "admin", "steady", "secure", "odd", "gone")}
-    web, log = free_port(), folder / "truth.jsonl"
+    names = ["listen", "admin", "steady", "secure", "odd", "gone", "web"]
+    ports, log = dict(zip(names, free_ports(len(names)), strict=True)), folder / "truth.jsonl"
+    web = ports["web"]
     config = folder / "streamgauge.toml"
     (folder / "tokenizer.json").write_text(WORDS)
     files = {"ca": folder / "ca.pem", "tokenizer": folder / "tokenizer.json", "shape": SHAPE}
