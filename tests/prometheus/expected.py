@@ -93,6 +93,11 @@ PANELS = {
     },
 }
 
+# What must have been measured of streams in every dialect, and the dialects' names.
+BY_OPERATION = ["requests_total", "token_events_total", "tokens_total", "time_to_first_token_seconds_count",
+                "inter_token_latency_seconds_count", "time_per_output_token_seconds_count"]
+OPERATIONS = {"chat", "completion", "responses", "messages"}
+
 # The values that a dashboard's variable must offer.
 VARIABLES = {
     "backend": {"steady", "secure", "local", "odd", "counted", "slow", "short", "gone", "many", "none"},

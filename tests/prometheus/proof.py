@@ -170,6 +170,7 @@ def run(binary: str, folder: pathlib.Path, findings: Findings) -> None:
         recorded = {name: [series["metric"] for series in prometheus.instant(name, end)]
                     for name in {rule["name"] for rule in rules if rule["type"] == "recording"}}
         catalogue = promql.Catalogue(exposition, recorded)
+        check_operations(prometheus, end, findings)
         ask(Answers(prometheus, began + SETTLED, end, findings), catalogue, rules, findings)
         patiently(lambda: {alert["labels"]["alertname"] for alert in prometheus.alerts()} >= expected.ALERTS)
         check_alerts(rules, prometheus.alerts(), findings)
@@ -179,6 +180,14 @@ def run(binary: str, folder: pathlib.Path, findings: Findings) -> None:
             wrong = stat_wrong(prometheus, panel, time.time())
             findings.that(not wrong, wrong)
         print(check_ttft(prometheus, catalogue, log, end, end_ns, int(TRAFFIC - SETTLED), findings))
+
+
+def check_operations(prometheus: Prometheus, end: float, findings: Findings) -> None:
+    """Each dialect is measured under its own name."""
+    for name in expected.BY_OPERATION:
+        series = prometheus.instant(f'sum by (operation) (streamgauge_{name}{{backend="secure"}}) > 0', end)
+        seen = {one["metric"]["operation"] for one in series}
+        findings.that(seen == expected.OPERATIONS, f"{name} has the operations {sorted(seen)}")
 
 
 def ask(asked: Answers, catalogue: promql.Catalogue, rules: list[dict], findings: Findings) -> None:

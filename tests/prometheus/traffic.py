@@ -18,6 +18,12 @@ ANOMALIES = ["oversized_event", "oversized_reply", "unterminated_event", "malfor
              "json_for_stream", "mislabelled_stream", "content_encoding", "implausible_count"]
 PROMPTS = {"<=32": 8, "<=64": 48, "<=256": 200, "<=1024": 800}  # words, which are the simulation's tokens
 PATH = "/v1/chat/completions"
+# The dialects beside chat completions: how a prompt is asked in each, and what each stream's end says.
+DIALECTS = {
+    "/v1/completions": (lambda prompt: {"prompt": prompt, "stream_options": {"include_usage": True}}, b"[DONE]"),
+    "/v1/responses": (lambda prompt: {"input": prompt}, b"response.completed"),
+    "/v1/messages": (lambda prompt: {"messages": [{"role": "user", "content": prompt}], "max_tokens": 64}, b"message_stop"),
+}
 
 
 def body(model: str, words: int = 4, usage: bool = True, stream: bool = True, **more) -> bytes:
@@ -39,7 +45,7 @@ class Traffic:
         self._lock = threading.Lock()
         workers = [self._steady] * 4 + [self._secure] * 2 + [self._local] * 4 + [
             self._counted, self._fast, self._coalesced, self._odd, self._broken, self._statuses, self._timeouts, self._leaving,
-            self._many_models, self._slow, self._stalling, self._whole, self._unmeasured]
+            self._many_models, self._slow, self._stalling, self._whole, self._unmeasured, self._dialects]
         self._threads = [threading.Thread(target=self._run, args=(worker, seed), daemon=True)
                          for seed, worker in enumerate(workers)]
 
@@ -67,12 +73,12 @@ class Traffic:
         finally:
             kept.close()
 
-    def _ask(self, kept, payload: bytes, sim: str = "", status: int | None = 200, broken: bool = False) -> bytes:
+    def _ask(self, kept, payload: bytes, sim: str = "", status: int | None = 200, broken: bool = False, path: str = PATH) -> bytes:
         """One request, read to its end. `broken`: the reply may end before its framing says."""
         headers = {"content-type": "application/json"} | ({"x-sim": sim} if sim else {})
         text = b""
         try:
-            kept.request("POST", PATH, payload, headers)
+            kept.request("POST", path, payload, headers)
             reply = kept.getresponse()
             assert status is None or reply.status == status, f"{sim}: {reply.status} {reply.read()[:300]}"
             text = reply.read()
@@ -128,6 +134,12 @@ class Traffic:
         self._ask(kept, body("steady-model", stream=False), "ttft_ms=20,itl_ms=1,tokens=8")
         self._ask(kept, body("llama-2-tiny", stream=False, max_tokens=4, ignore_eos=True))
         self._pause(0.5)
+
+    def _dialects(self, kept, rng) -> None:
+        for path, (asked, end) in DIALECTS.items():
+            payload = {"model": "secure-model", "stream": True, **asked(" ".join(["word"] * rng.choice(list(PROMPTS.values()))))}
+            assert end in self._ask(kept, json.dumps(payload).encode(), "ttft_ms=30,itl_ms=10,tokens=12", path=path)
+        self._pause(0.2)
 
     def _unmeasured(self, kept, rng) -> None:
         kept.request("GET", "/v1/models")
