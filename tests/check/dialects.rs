@@ -445,7 +445,17 @@ fn where_no_dialect_is_answered_the_check_fails() {
             _ => Some(json(404, NOT_HERE)),
         }),
     );
-    check(&gone.url(), "").failed_at("chat", "answered 404 Not Found: \"Invalid URL (POST)\"", "nothing is there");
+    for flags in [&[][..], &["--dialect", "messages"]] {
+        let checked = check_with(&up(&gone.url(), ""), flags, &[]);
+        checked.failed_at("chat", "answered 404 Not Found: \"Invalid URL (POST)\"", "nothing is there");
+    }
+    // A model that nobody takes is to blame, whatever else is refused.
+    let unknown = upstream(|asked, _| match asked {
+        Asked::Models => None,
+        Asked::Messages => Some(json(401, "{}")),
+        _ => Some(json(404, r#"{"error":{"message":"The model gpt-4o does not exist","code":"model_not_found"}}"#)),
+    });
+    check(&unknown.url(), "").failed_at("chat", "\"gpt-4o\" is not known there", "give --model");
     let checked = check(&refusing.url(), "");
     checked.says("chat", "note", "not answered here (404)", "see what the other dialects say below");
     checked.says("completions", "note", "not answered here (404)", "");

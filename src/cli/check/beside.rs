@@ -1,7 +1,8 @@
 //! The walk's end: the dialects beside chat completions.
 //!
 //! Invariant: they stand beside each other, so each is told, whatever became of the others. What need not be answered is a
-//! note: with `--dialect` all that it does not name, without it whatever is not answered where another dialect is.
+//! note: with `--dialect` all that it does not name, without it whatever is not answered where another dialect is. Where
+//! nothing is at any path, chat fails for all of them, since its advice is about the base URL.
 
 use std::time::Duration;
 
