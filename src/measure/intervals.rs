@@ -149,7 +149,8 @@ impl Marks {
         between(self.sent, self.head)
     }
 
-    /// TPOT: (last token event − first) / (N − 1). `None` below two tokens, or with other than one choice.
+    /// TPOT: (last token event − first) / (N − 1). `None` below two tokens, with other than one choice, and where all
+    /// output arrived at once: no time between tokens was seen then.
     ///
     /// `None`, too, where the output is `partly_hidden`: tokens that no event shows whole are in N, or in the time between
     /// the two events, or in both, and nobody knows how many. Reasoning of which only a summary is shown is such, and
@@ -157,7 +158,7 @@ impl Marks {
     pub fn tpot(&self, tokens: Option<OutputTokens>, choices: usize, partly_hidden: bool) -> Option<Duration> {
         let gaps = tokens?.count.checked_sub(1).filter(|gaps| *gaps > 0)?;
         let tells = choices == 1 && !partly_hidden;
-        let decode = between(self.first_token, self.last_token).filter(|_| tells)?;
+        let decode = between(self.first_token, self.last_token).filter(|decode| tells && !decode.is_zero())?;
         Some(Duration::from_secs_f64(decode.as_secs_f64() / gaps as f64))
     }
 
@@ -314,6 +315,7 @@ mod tests {
         assert_eq!(marks.tpot(n(1), 1, false), None);
         assert_eq!(marks.tpot(n(0), 1, false), None);
         assert_eq!(marks.tpot(None, 1, false), None);
+        assert_eq!(Marks { last_token: marks.first_token, ..marks }.tpot(n(31), 1, false), None, "all at once");
         assert_eq!(marks.tpot(n(31), 2, false), None);
         assert_eq!(marks.tpot(n(31), 1, true), None);
         assert_eq!(marks.tgs(None, 1), None);

@@ -295,10 +295,15 @@ impl Events {
                 held.events += 1;
                 held.token |= timeline.event(&meaning, stamp);
             }
-            Item::Oversized => {
+            Item::Oversized { name } => {
                 held.events += 1;
-                heard.lose_text();
-                timeline.unreadable(stamp);
+                if let Some(meaning) = events.oversized(name) {
+                    timeline.anomalies.add(Anomaly::OversizedEvent);
+                    timeline.event(&meaning, stamp);
+                } else {
+                    heard.lose_text();
+                    timeline.unreadable(stamp);
+                }
             }
             Item::Stray(text) => timeline.stray(&dialect.reply(text), stamp.at),
             Item::Unterminated(event) => timeline.unterminated(&events.event(event), stamp.at),
@@ -315,7 +320,7 @@ impl Events {
                 timeline.event(&meaning, stamp);
             }
             Item::Unterminated(event) => timeline.unterminated(&events.event(event), stamp.at),
-            Item::Oversized => {
+            Item::Oversized { .. } => {
                 // It was too large to be heard, and never became an event that could hide others.
                 timeline.anomalies.add(Anomaly::OversizedEvent);
                 timeline.anomalies.add(Anomaly::UnterminatedEvent);

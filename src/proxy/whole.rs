@@ -303,7 +303,7 @@ impl Events {
         let (name, data) = match item {
             Item::Event(event) | Item::Unterminated(event) => (event.name, event.data),
             Item::Stray(text) => (&b""[..], text),
-            Item::Oversized => {
+            Item::Oversized { .. } => {
                 self.oversized = true;
                 return;
             }

@@ -104,6 +104,14 @@ impl EventReader {
             Reader::Whole(dialect) => dialect.reply(event.data),
         }
     }
+
+    /// What an event of this name means whose data was too large to be kept. `None` where that may be anything.
+    pub fn oversized(&self, name: &[u8]) -> Option<Meaning<'static>> {
+        match &self.0 {
+            Reader::Responses(events) => events.oversized(name),
+            Reader::Chat(_) | Reader::Completion | Reader::Messages(_) | Reader::Whole(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]

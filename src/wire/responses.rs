@@ -142,6 +142,16 @@ impl EventReader {
         output
     }
 
+    /// What an event of this name means whose data was too large to be kept: the last one says all output again, which the
+    /// deltas have said, so it may be large. `None` where it may be anything.
+    pub fn oversized(&self, name: &[u8]) -> Option<Meaning<'static>> {
+        let choice = match name {
+            b"response.completed" | b"response.incomplete" => Choice { finished: true, ..Choice::default() },
+            _ => return None,
+        };
+        (!self.said.is_nothing()).then(|| Output { choice, partly_hidden: false }.meaning())
+    }
+
     /// Events that tell where the response stands.
     fn standing<'t>(&mut self, kind: &str, text: &'t str, response: Option<&'t str>) -> Meaning<'t> {
         let whole = response.map(document).unwrap_or_default();

@@ -58,7 +58,10 @@ pub enum Item<'a> {
     /// An event whose blank line never came. The standard discards it; a truncated stream may have its usage here.
     Unterminated(Event<'a>),
     /// An event (or a stray block) above the cap, which was not kept: what it said is unknown. Reported once, at its end.
-    Oversized,
+    Oversized {
+        /// As of an [`Event`]; empty for a stray block.
+        name: &'a [u8],
+    },
     /// Unframed JSON: lines that start with `{` where a field belongs, joined with LF. Some relays write a bare error
     /// object into an event stream. It ends at a blank line, at the next known field or at the end of the stream.
     Stray(&'a [u8]),
@@ -219,7 +222,7 @@ impl SseParser {
 
     fn end_stray(&mut self, on: &mut impl FnMut(Item<'_>)) {
         if self.stray.present {
-            on(if self.stray.over { Item::Oversized } else { Item::Stray(&self.stray.bytes) });
+            on(if self.stray.over { Item::Oversized { name: b"" } } else { Item::Stray(&self.stray.bytes) });
             self.stray.clear();
         }
     }
@@ -229,7 +232,7 @@ impl SseParser {
         if self.data.present {
             let event = Event { name: &self.name, data: &self.data.bytes };
             on(match (self.data.over, blank_line) {
-                (true, _) => Item::Oversized,
+                (true, _) => Item::Oversized { name: event.name },
                 (false, true) => Item::Event(event),
                 (false, false) => Item::Unterminated(event),
             });

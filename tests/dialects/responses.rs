@@ -433,6 +433,21 @@ fn incomplete() {
 }
 
 #[test]
+fn a_last_event_too_large_to_be_looked_at() {
+    // It repeats what the deltas have said, and is the end by its name; only what it says of usage is lost.
+    let all = "x".repeat(3 << 20);
+    stream(opens().into_iter().chain([word("a"), word("b"), completed(&said_message(&all), 9, 2)]))
+        .tells(OK, 1, 1, from_events(2))
+        .anomaly(Anomaly::OversizedEvent, 1)
+        .under_every_cut();
+    // Without deltas it may be anything.
+    stream(opens().into_iter().chain([crate::replay::unreadable(completed(&said_message(&all), 9, 2).bytes)]))
+        .tells(Outcome::Truncated, 0, 0, None)
+        .anomaly(Anomaly::OversizedEvent, 1)
+        .under_every_cut();
+}
+
+#[test]
 fn usage_only_at_the_start() {
     let early = stands("in_progress", "", r#"{"input_tokens":9}"#);
     let end = stands("completed", "", "null").finishing();

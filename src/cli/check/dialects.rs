@@ -301,7 +301,7 @@ impl Seen {
                 Item::Event(event) => (events.event(event), event.data, true),
                 Item::Unterminated(event) => (events.event(event), event.data, false),
                 Item::Stray(data) => (dialect.reply(data), data, false),
-                Item::Oversized => return,
+                Item::Oversized { .. } => return,
             };
             seen.events += u64::from(whole);
             seen.ended |= meaning.done || meaning.choices.iter().any(|choice| choice.finished);

@@ -48,7 +48,7 @@ impl Seen {
             Item::Event(event) => (event.data, true),
             Item::Unterminated(event) => (event.data, false),
             Item::Stray(data) => (data, false),
-            Item::Oversized => return,
+            Item::Oversized { .. } => return,
         };
         let meaning = chunks.event(data);
         self.events += u64::from(whole);

@@ -38,7 +38,7 @@ fn parse<'a>(cap: usize, reads: impl IntoIterator<Item = &'a [u8]>) -> Vec<Seen>
         seen.push(match item {
             Item::Event(Event { name, data }) => Seen::Event(text(name), text(data)),
             Item::Unterminated(Event { name, data }) => Seen::Unterminated(text(name), text(data)),
-            Item::Oversized => Seen::Oversized,
+            Item::Oversized { .. } => Seen::Oversized,
             Item::Stray(bytes) => Seen::Stray(text(bytes)),
         });
     };
