@@ -48,7 +48,8 @@ pub struct CheckArgs {
     /// The model to ask for; if left out, the first that a route names for the backend, else the first it lists.
     #[arg(long, value_name = "NAME", env = "STREAMGAUGE_CHECK_MODEL")]
     model: Option<String>,
-    /// A dialect that must be answered, or the check fails; may be repeated. Without, chat must be; or, where that does not take the model, another.
+    /// A dialect that must be answered, or the check fails; may be repeated. Without, chat must be, or another where chat
+    /// is not there or does not take the model.
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',', env = "STREAMGAUGE_CHECK_DIALECT")]
     dialect: Vec<Spoken>,
     /// How the report is written.
