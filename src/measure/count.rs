@@ -104,17 +104,19 @@ pub struct Uncounted {
 }
 
 impl Uncounted {
-    /// Tells `exchange`, after its tokens were counted where they can be and are not known.
+    /// Tells `exchange`, after its tokens were counted where they can be and are not known. With an `echo` those of the reply
+    /// cannot: its text holds the prompt.
     pub(super) fn tell(
         exchange: Exchange,
         series: Option<Arc<Series>>,
         meter: Arc<Meter>,
         counting: Counting,
         text: Option<Text>,
+        echo: bool,
     ) {
         let usage = exchange.usage.unwrap_or_default();
         let had_output = exchange.token_events > 0 || text.as_ref().is_some_and(|text| text.bytes > 0);
-        let reply = text.filter(|text| usage.output.is_none() && text.bytes > 0);
+        let reply = text.filter(|text| usage.output.is_none() && text.bytes > 0 && !echo);
         let request = counting.request.filter(|_| usage.input.is_none() && had_output);
         let dialect = counting.dialect;
         let uncounted = Box::new(Self { exchange, series, meter, reply, request, dialect });

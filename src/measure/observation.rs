@@ -200,9 +200,9 @@ impl Observation {
                 self.series = Some(series);
             }
             self.model = Some(label);
-            let (stream_wanted, echo) = self.asked.as_ref().map_or((false, false), |asked| (asked.stream, asked.echo));
+            let stream_wanted = self.asked.as_ref().is_some_and(|asked| asked.stream);
             let content = self.readable(answered.content);
-            let reader = Reader::new(dialect, content, stream_wanted, self.counting.is_some() && !echo);
+            let reader = Reader::new(dialect, content, stream_wanted, self.counting.is_some());
             if reader.is_unreadable() {
                 self.timeline.anomalies.add(Anomaly::ContentEncoding);
             }

@@ -57,6 +57,14 @@ fn the_text_of_a_reply_with_an_echo_is_not_its_output() {
         let exchange = of(echo);
         assert_eq!((output(&exchange), prompt(&exchange)), (Some(tokens), Some((2, "tokenizer"))), "{echo}");
     }
+    // Of a whole reply there is nothing else to count; its prompt has its tokens all the same.
+    let whole = told(
+        "/v1/completions",
+        r#"{"model":"m","prompt":"one two","echo":true}"#,
+        "application/json",
+        r#"{"choices":[{"text":"one two a b","finish_reason":"stop"}]}"#,
+    );
+    assert_eq!((output(&whole), prompt(&whole)), (None, Some((2, "tokenizer"))));
 }
 
 #[test]

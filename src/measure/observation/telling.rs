@@ -27,6 +27,7 @@ impl Observation {
             self.timeline.anomalies.add(Anomaly::Clock);
         }
         let asked = self.asked.take();
+        let echo = asked.as_ref().is_some_and(|asked| asked.echo);
         let model = self.model.take().unwrap_or_else(|| {
             let requested = asked.as_ref().and_then(|asked| asked.model.as_deref());
             self.meter.model_label(self.backend.as_ref(), requested, false)
@@ -65,7 +66,9 @@ impl Observation {
         // Dropping it tells what it still holds: who sees the request as over finds that counted too.
         self.own_error = None;
         match self.counting.take() {
-            Some(counting) => Uncounted::tell(exchange, self.series.take(), self.meter.clone(), counting, heard.text),
+            Some(counting) => {
+                Uncounted::tell(exchange, self.series.take(), self.meter.clone(), counting, heard.text, echo);
+            }
             None => self.meter.finished(&exchange, self.series.as_deref()),
         }
     }
