@@ -3,7 +3,7 @@
 //! Invariant: a request goes out once. The exception is one that an upstream has refused for what only we asked: it goes
 //! out once more, as its client wrote it, and the attempt whose answer the client gets is the one that is measured.
 
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::header::ACCEPT_ENCODING;
 use http_body_util::{Either, Full};
 use hyper::{Version, http};
 
@@ -83,11 +83,8 @@ impl Proxy {
             .map(|(share, reply)| Box::new(Gatherable { model: model.into(), reply, share }));
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let Some(ask) = ask else {
-            if wanted.as_encoded(alias).is_none() {
-                head.headers.remove(CONTENT_ENCODING);
-            }
             // Taken, so that a copy that was only to be read does not wait for the reply.
-            let body = Either::Left(Full::new(wanted.into_onward(alias)));
+            let body = Either::Left(Full::new(wanted.into_onward(&mut head.headers, alias)));
             let reply = self.send(index, backend, target, head, body, observation).await?;
             return Ok(returned(reply, None, None));
         };

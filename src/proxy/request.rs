@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::header::{CONTENT_ENCODING, HeaderMap};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -10,7 +11,7 @@ use thiserror::Error;
 use super::room::Share;
 use super::splice::{Splice, spliced};
 use crate::wire::Dialect;
-use crate::wire::raw::items;
+use crate::wire::raw::{fields, items};
 
 /// A request body with what had to be known of it.
 ///
@@ -62,10 +63,6 @@ struct Peeked<'a> {
     stream: Option<&'a RawValue>,
     #[serde(borrow)]
     n: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt: Option<&'a RawValue>,
-    #[serde(borrow)]
-    echo: Option<&'a RawValue>,
 }
 
 impl ModelRequest {
@@ -81,12 +78,15 @@ impl ModelRequest {
         });
         let stream = peeked.stream.is_some_and(|stream| stream.get() == "true");
         let n = || peeked.n.and_then(|n| n.get().parse().ok()).unwrap_or(1_u32);
-        let choices = match dialect {
-            Dialect::Chat => n(),
-            Dialect::Completion => n().saturating_mul(peeked.prompt.map_or(1, |prompt| prompts(prompt.get()))),
-            Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => 1,
+        let (choices, echo) = match dialect {
+            Dialect::Chat => (n(), false),
+            Dialect::Completion => {
+                let text = str::from_utf8(&body).unwrap_or("");
+                let [prompt, echo] = fields(text, ["prompt", "echo"]).unwrap_or_default();
+                (n().saturating_mul(prompt.map_or(1, prompts)), echo == Some("true"))
+            }
+            Dialect::Responses | Dialect::Messages | Dialect::Embeddings | Dialect::Rerank => (1, false),
         };
-        let echo = dialect == Dialect::Completion && peeked.echo.is_some_and(|echo| echo.get() == "true");
         Ok(Self { model: name, model_at, stream, choices, echo, body, encoded: None, dialect })
     }
 
@@ -106,15 +106,21 @@ impl ModelRequest {
     }
 
     /// The encoded bytes as they came. `None` where they were not encoded, or `upstream_model` is to be spliced in.
-    pub(super) fn as_encoded(&self, upstream_model: Option<&str>) -> Option<&Bytes> {
+    fn as_encoded(&self, upstream_model: Option<&str>) -> Option<&Bytes> {
         let encoded = self.encoded.as_deref().filter(|_| upstream_model.is_none() || self.model_at.is_none());
         encoded.map(|encoded| &encoded.bytes)
     }
 
-    /// The body that goes on to an upstream of which nothing more is asked: as it came, encoded, unless the name is spliced
-    /// in. Of what was only decoded to be read nothing is left.
-    pub(super) fn into_onward(self, upstream_model: Option<&str>) -> Bytes {
-        self.as_encoded(upstream_model).cloned().unwrap_or_else(|| self.spliced(upstream_model, &[]))
+    /// The body that goes on, with `headers`, to an upstream of which nothing more is asked: as it came, encoded, unless the
+    /// name is spliced in; then the headers no longer name its coding. Of what was only decoded to be read nothing is left.
+    pub(super) fn into_onward(self, headers: &mut HeaderMap, upstream_model: Option<&str>) -> Bytes {
+        if let Some(encoded) = self.as_encoded(upstream_model) {
+            return encoded.clone();
+        }
+        if self.is_encoded() {
+            headers.remove(CONTENT_ENCODING);
+        }
+        self.spliced(upstream_model, &[])
     }
 
     /// The body as it came, decoded.
@@ -173,6 +179,8 @@ mod tests {
             (r#"{"prompt":[[1,2],[3]]}"#, 2),
             (r#"{"prompt":[],"n":2}"#, 2),
             (r#"{"n":"x"}"#, 1),
+            (r#"{"prompt":null}"#, 1),
+            (r#"{"prompt":"a","prompt":["a","b"]}"#, 2),
             (r#"{"prompt":["a","b"],"n":4294967295}"#, u32::MAX),
         ] {
             assert_eq!(choices(Dialect::Completion, body), expected, "{body}");
@@ -213,6 +221,22 @@ mod tests {
         assert!(read(r#"{"stream":true}"#).unwrap().stream);
         for body in [r#"{"stream":false}"#, r#"{"stream":null}"#, r#"{"stream":"true"}"#, "{}"] {
             assert!(!read(body).unwrap().stream, "{body}");
+        }
+    }
+
+    #[test]
+    fn of_keys_given_twice_only_those_looked_at_are_refused() {
+        let twice = |dialect, key: &str| {
+            let body = format!(r#"{{"model":"m","{key}":1,"{key}":1}}"#);
+            ModelRequest::read(dialect, body.into()).map(|_| ())
+        };
+        for dialect in [Dialect::Chat, Dialect::Completion, Dialect::Responses] {
+            for key in ["prompt", "echo", "messages"] {
+                assert_eq!(twice(dialect, key), Ok(()), "{key}");
+            }
+            for key in ["model", "stream", "n"] {
+                assert!(matches!(twice(dialect, key), Err(BadRequest::NotJson(_))), "{key}");
+            }
         }
     }
 

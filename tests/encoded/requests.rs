@@ -279,10 +279,12 @@ fn those_that_wait_for_a_reply_take_no_room_from_others() {
 
 #[test]
 fn identity_is_no_coding() {
-    let upstream = Upstream::bind();
-    let proxy = Proxy::before(upstream.addr(), "measure_non_stream = true");
-    let request = post("identity", &[], WHOLE.as_bytes());
-    let read = relayed(&mut proxy.client(), &upstream, &mut None, &request);
-    assert_eq!(value(&read, "content-encoding"), Some("identity"));
-    assert!(read.body.starts_with(br#"{"stream":true,"#));
+    for (asking, begins) in [("measure_non_stream = true", &br#"{"stream":true,"#[..]), ("", WHOLE.as_bytes())] {
+        let upstream = Upstream::bind();
+        let proxy = Proxy::before(upstream.addr(), asking);
+        let request = post("identity", &[], WHOLE.as_bytes());
+        let read = relayed(&mut proxy.client(), &upstream, &mut None, &request);
+        assert_eq!(value(&read, "content-encoding"), Some("identity"), "{asking}");
+        assert!(read.body.starts_with(begins), "{asking}");
+    }
 }

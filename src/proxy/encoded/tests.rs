@@ -3,6 +3,8 @@ use std::io::Write;
 use std::pin::pin;
 use std::task::Poll;
 
+use hyper::HeaderMap;
+
 use super::*;
 use crate::proxy::room::MOST;
 
@@ -86,14 +88,14 @@ async fn a_copy_counts_only_while_it_is_needed() {
     assert!(taken(room) >= LARGE >> 20);
     // What goes on as it came needs none, nor does a mirror, which counts for itself.
     let mirrored = wanted.plain();
-    let onward = wanted.into_onward(None);
+    let onward = wanted.into_onward(&mut HeaderMap::new(), None);
     assert!(onward == encoded && mirrored.body().len() > LARGE);
     assert_eq!(taken(room), 0);
     // What goes on plain is the copy, in part and whole.
     for alias in [None, Some("other")] {
         let wanted = read(&decoding, &encoded).await.unwrap();
         let part = match alias {
-            Some(_) => wanted.into_onward(alias),
+            Some(_) => wanted.into_onward(&mut HeaderMap::new(), alias),
             None => wanted.into_body(None),
         }
         .slice(7..);
