@@ -3,7 +3,7 @@
 //! Each sentence names the guilty side and the next step.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http_body_util::Full;
 use hyper::{Response, StatusCode, http};
 
@@ -147,6 +147,10 @@ impl Refusal {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        if matches!(self, Self::Compressed) {
+            // What would be taken (RFC 9110, section 15.5.16).
+            response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate, br, zstd"));
         }
         response
     }
