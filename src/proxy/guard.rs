@@ -11,8 +11,15 @@ use super::cors;
 use super::failure::Refusal;
 use crate::config::Server;
 
-/// Refuses a request that a web page could have made. `server` says which origins and hosts are trusted.
-pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Server) -> Result<(), Refusal> {
+/// Refuses a request that a web page could have made. `bodyless` says that its body was over with its head; `server` says
+/// which origins and hosts are trusted.
+pub(super) fn check(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    bodyless: bool,
+    server: &Server,
+) -> Result<(), Refusal> {
     if let Some(origin) = headers.get(ORIGIN)
         && !cors::is_listed(server, origin)
     {
@@ -46,7 +53,7 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
         let problem = "it climbs with \"..\" out of the base URL, and this backend's key is configured here";
         return Err(Refusal::Path { problem: problem.to_owned() });
     }
-    if method == Method::POST && !is_json(headers) && !is_empty(headers) {
+    if method == Method::POST && !is_json(headers) && !is_empty(headers, bodyless) {
         return Err(Refusal::NotJson);
     }
     Ok(())
@@ -54,8 +61,9 @@ pub(super) fn check(method: &Method, uri: &Uri, headers: &HeaderMap, server: &Se
 
 /// Whether a request has no body and no type: how clients cancel a response. No form of a web page's comes so, and what
 /// its scripts send carries an origin.
-fn is_empty(headers: &HeaderMap) -> bool {
-    !headers.contains_key(CONTENT_TYPE) && headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0")
+fn is_empty(headers: &HeaderMap, bodyless: bool) -> bool {
+    let is_nothing = || headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
+    !headers.contains_key(CONTENT_TYPE) && (bodyless || is_nothing())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -75,7 +83,7 @@ mod tests {
         };
         let headers =
             headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>();
-        check(method, &Uri::from_static("/v1/chat/completions"), &headers, &server)
+        check(method, &Uri::from_static("/v1/chat/completions"), &headers, false, &server)
     }
 
     #[test]
@@ -93,7 +101,7 @@ mod tests {
     fn a_path_that_climbs_out_of_the_base_url_is_refused() {
         let judged = |path: &str| {
             let headers = [("host".parse().unwrap(), "localhost".parse().unwrap())].into_iter().collect::<HeaderMap>();
-            check(&Method::GET, &path.parse().unwrap(), &headers, &Server::default())
+            check(&Method::GET, &path.parse().unwrap(), &headers, true, &Server::default())
         };
         for path in ["/../admin", "/v1/..", "/v1/%2e%2E/x", "/v1/.%2e/x"] {
             assert!(matches!(judged(path), Err(Refusal::Path { .. })), "{path}");

@@ -36,7 +36,7 @@ impl Proxy {
         };
         observation.asked(asked(&wanted, &head.headers));
         let picked = self.site.pick(&head.headers, &wanted)?;
-        self.enter(picked.backend, &head, observation)?;
+        self.enter(picked.backend, &head, false, observation)?;
         let alias = picked.alias.filter(|alias| wanted.model.as_deref() != Some(alias));
         if let Some(alias) = alias
             && head.headers.contains_key(&headers::SIGNATURE)

@@ -156,7 +156,7 @@ impl Proxy {
         if head.headers.contains_key(&headers::MIRRORED) || self.has_been_here(&head.headers) {
             return None;
         }
-        self.guard(&self.site.backends[mirror.backend], head).ok()?;
+        self.guard(&self.site.backends[mirror.backend], head, false).ok()?;
         let room = self.site.mirrors.room(mirror.backend, wanted.body().len())?;
         let again = Again {
             backend: mirror.backend,

@@ -201,7 +201,7 @@ impl Proxy {
         let (mut head, body) = request.into_parts();
         let by_hand = self.site.by_hand(&head.headers)?;
         let index = by_hand.or_else(|| self.site.router.default_backend()).ok_or(Refusal::NoDefaultRoute)?;
-        let backend = self.enter(index, &head, observation)?;
+        let backend = self.enter(index, &head, body.is_end_stream(), observation)?;
         let http10 = head.version == Version::HTTP_10;
         let limit = self.site.server.max_body_bytes;
         if announced_length(&head.headers).is_some_and(|length| length > limit as u64) {
@@ -213,23 +213,25 @@ impl Proxy {
         Ok(pass_on(reply, http10, None, None, observation))
     }
 
-    /// Notes where the request goes, and refuses it there if a web page could have sent it.
+    /// Notes where the request goes, and refuses it there if a web page could have sent it. `bodyless` says that it has no
+    /// body.
     fn enter(
         &self,
         index: usize,
         head: &http::request::Parts,
+        bodyless: bool,
         observation: &mut Observation,
     ) -> Result<&Backend, Refusal> {
         let backend = &self.site.backends[index];
         observation.routed(&backend.name);
-        self.guard(backend, head)?;
+        self.guard(backend, head, bodyless)?;
         Ok(backend)
     }
 
     /// Where a key would be added, refuses what a web page could have sent.
-    fn guard(&self, backend: &Backend, head: &http::request::Parts) -> Result<(), Refusal> {
+    fn guard(&self, backend: &Backend, head: &http::request::Parts, bodyless: bool) -> Result<(), Refusal> {
         match backend.key {
-            Some(_) => guard::check(&head.method, &head.uri, &head.headers, &self.site.server),
+            Some(_) => guard::check(&head.method, &head.uri, &head.headers, bodyless, &self.site.server),
             None => Ok(()),
         }
     }

@@ -108,7 +108,7 @@ impl Proxy {
         mut head: http::request::Parts,
         observation: &mut Observation,
     ) -> Result<Answer, Refusal> {
-        let backend = self.enter(index, &head, observation)?;
+        let backend = self.enter(index, &head, true, observation)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         let http10 = head.version == http::Version::HTTP_10;
         if shape == Shape::Anthropic {
@@ -154,7 +154,7 @@ impl Proxy {
         target: &Target<'_>,
         mut head: http::request::Parts,
     ) -> Result<Vec<Value>, Refusal> {
-        self.guard(backend, &head)?;
+        self.guard(backend, &head, true)?;
         headers::to_upstream(&mut head.headers, backend.key.as_ref(), target, true);
         head.headers.remove(ACCEPT_ENCODING);
         if backend.key.is_none() && self.site.router.default_backend() != Some(index) {

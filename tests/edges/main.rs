@@ -6,6 +6,7 @@
 mod support;
 
 mod agents;
+mod bodyless;
 mod corners;
 mod credentials;
 mod http2;
