@@ -3,6 +3,7 @@
 //! Invariant: a request goes to one backend, whatever becomes of it there. A backend that fails is not replaced by
 //! another: its error is the answer, and what is measured.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -18,13 +19,15 @@ use super::site::Site;
 use crate::config::{Mirror, Route};
 use crate::route::{Key, drawn, kept};
 use crate::wire::Dialect;
-use crate::wire::raw::{each_item, fields};
+use crate::wire::raw::{each_item, fields, string};
 
 /// Where clients say which conversation a request belongs to; the first that is given counts.
-const SESSION: [HeaderName; 3] = [
+const SESSION: [HeaderName; 5] = [
     HeaderName::from_static("x-session-affinity"),
     HeaderName::from_static("x-session-id"),
     HeaderName::from_static("session_id"),
+    HeaderName::from_static("session-id"),
+    HeaderName::from_static("x-claude-code-session-id"),
 ];
 
 /// Where a request to a model goes.
@@ -79,23 +82,32 @@ impl Site {
     }
 }
 
-/// What all requests of a conversation have in common: what its client calls it, else its instructions and its messages up
-/// to the first of the user, byte for byte, and its model. What has no messages has its prompt in their place.
+/// What all requests of a conversation have in common: what its client calls it, in a header or in a response's
+/// `prompt_cache_key` or `conversation`; else its instructions and its messages up to the first of the user, byte for byte,
+/// and its model. What has no messages has its prompt in their place.
 fn conversation(headers: &HeaderMap, wanted: &ModelRequest) -> Key {
     let named = SESSION.iter().filter_map(|name| headers.get(name)).find(|session| !session.is_empty());
     if let Some(session) = named {
         return Key::EMPTY.and(session.as_bytes());
     }
-    let (messages, instructions) = match wanted.dialect {
-        Dialect::Chat => ("messages", ""),
-        Dialect::Messages => ("messages", "system"),
-        Dialect::Responses => ("input", "instructions"),
-        Dialect::Completion => ("prompt", ""),
-        Dialect::Embeddings => ("input", ""),
-        Dialect::Rerank => ("query", ""),
-    };
     // What cannot be read is the backend's to judge; it is known by its model alone.
-    let [messages, instructions] = fields(wanted.text(), [messages, instructions]).unwrap_or_default();
+    let body = wanted.text();
+    let alone = |messages| fields(body, [messages]).map_or([None; 2], |[messages]| [messages, None]);
+    let [messages, instructions] = match wanted.dialect {
+        Dialect::Chat => alone("messages"),
+        Dialect::Messages => fields(body, ["messages", "system"]).unwrap_or_default(),
+        Dialect::Responses => {
+            let members = ["input", "instructions", "prompt_cache_key", "conversation"];
+            let [input, instructions, cache_key, conversation] = fields(body, members).unwrap_or_default();
+            if let Some(name) = cache_key.and_then(name).or_else(|| name(id(conversation?)?)) {
+                return Key::EMPTY.and(name.as_bytes());
+            }
+            [input, instructions]
+        }
+        Dialect::Completion => alone("prompt"),
+        Dialect::Embeddings => alone("input"),
+        Dialect::Rerank => alone("query"),
+    };
     let mut key = instructions.map_or(Key::EMPTY, |text| Key::EMPTY.and(text.as_bytes()));
     if let Some(prompt) = messages.filter(|text| text.starts_with('"')) {
         key = key.and(prompt.as_bytes());
@@ -108,6 +120,16 @@ fn conversation(headers: &HeaderMap, wanted: &ModelRequest) -> Key {
         }
     });
     key.and(wanted.model.as_deref().unwrap_or("").as_bytes())
+}
+
+/// A conversation's name or id, raw: it is written as text, or in an object.
+fn id(conversation: &str) -> Option<&str> {
+    fields(conversation, ["id"]).map_or(Some(conversation), |[id]| id)
+}
+
+/// A name's text. `None` for an empty one, or what is no text.
+fn name(raw: &str) -> Option<Cow<'_, str>> {
+    string(raw).filter(|name| !name.is_empty())
 }
 
 fn is_of_user(message: &str) -> bool {
@@ -202,6 +224,45 @@ mod tests {
         assert_eq!(named, key(&[("x-session-id", "s1")], b));
         assert_ne!(named, key(&[("x-session-affinity", "s2")], a));
         assert_eq!(key(&[("x-session-id", "")], a), key(&[], a));
+        for header in ["session_id", "session-id", "x-claude-code-session-id"] {
+            assert_eq!(named, key(&[(header, "s1")], b), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_response_may_say_which_conversation_it_belongs_to() {
+        let key = |body| key_of(Dialect::Responses, &[], body);
+        let named = Key::EMPTY.and(b"s1");
+        for body in [
+            r#"{"model":"m","input":"a","prompt_cache_key":"s1"}"#,
+            r#"{"model":"n","input":"b","prompt_cache_key":"s\u0031","conversation":"s2"}"#,
+            r#"{"model":"m","input":"a","conversation":"s1"}"#,
+            r#"{"model":"m","input":"b","conversation":{"id":"s1"},"prompt_cache_key":""}"#,
+        ] {
+            assert_eq!(key(body), named, "{body}");
+        }
+        let unnamed = key(r#"{"model":"m","input":"a"}"#);
+        for more in
+            [r#""prompt_cache_key":7"#, r#""conversation":{}"#, r#""conversation":{"id":""}"#, r#""conversation":[]"#]
+        {
+            let body = format!(r#"{{"model":"m","input":"a",{more}}}"#);
+            assert_eq!(key(Box::leak(body.into_boxed_str())), unnamed, "{more}");
+        }
+        assert_eq!(
+            key_of(Dialect::Responses, &[("session-id", "s2")], r#"{"prompt_cache_key":"s1"}"#),
+            Key::EMPTY.and(b"s2")
+        );
+        // Only where the dialect has it.
+        let chat = |body| key_of(Dialect::Chat, &[], body);
+        assert_eq!(chat(r#"{"model":"m","conversation":"s1"}"#), chat(r#"{"model":"m"}"#));
+    }
+
+    #[test]
+    fn a_member_without_a_name_is_no_instructions() {
+        for dialect in [Dialect::Chat, Dialect::Completion, Dialect::Embeddings, Dialect::Rerank] {
+            let key = |body| key_of(dialect, &[], body);
+            assert_eq!(key(r#"{"model":"m","":"x"}"#), key(r#"{"model":"m"}"#));
+        }
     }
 
     #[test]
