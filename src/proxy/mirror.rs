@@ -24,7 +24,7 @@ use super::failure::Refusal;
 use super::inference::asked;
 use super::request::ModelRequest;
 use super::site::Site;
-use super::{Answer, Proxy, headers, local};
+use super::{Answer, Proxy, headers, local, once};
 use crate::config::{MIRROR_SUFFIX, Mirror};
 use crate::measure::{Meter, MirrorMeter, Observation, ObservedBody};
 use crate::route::classify;
@@ -151,9 +151,13 @@ impl Site {
 
 impl Proxy {
     /// A request as it is to be sent a second time. `None` where it cannot be, where a key of the mirror's would be spent on
-    /// what a web page could have sent, and for what is a mirror's itself or has been here before: no request may breed.
+    /// what a web page could have sent, for what is a mirror's itself or has been here before, as no request may breed, and
+    /// for what is to be asked [`once`]. None of these counts as dropped.
     pub(super) fn second(&self, mirror: &Mirror, head: &http::request::Parts, wanted: &ModelRequest) -> Option<Job> {
         if head.headers.contains_key(&headers::MIRRORED) || self.has_been_here(&head.headers) {
+            return None;
+        }
+        if !once::may_be_repeated(wanted) {
             return None;
         }
         self.guard(&self.site.backends[mirror.backend], head, false).ok()?;

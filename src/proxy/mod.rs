@@ -25,6 +25,7 @@ mod listing;
 mod local;
 mod mirror;
 mod models;
+mod once;
 mod pick;
 mod reply;
 mod request;

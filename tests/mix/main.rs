@@ -9,6 +9,7 @@ mod support;
 mod by_hand;
 mod cors;
 mod mirror;
+mod once;
 mod weights;
 
 use support::stage::SERVER;
