@@ -4,8 +4,8 @@
 //! (RFC 9110, section 7.6.1), credentials that the backend replaces, and our own.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_RANGES, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
+    ETAG, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http;
 
@@ -34,6 +34,21 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     HeaderName::from_static("proxy-authorization"),
     TRANSFER_ENCODING,
     UPGRADE,
+];
+
+/// What describes a reply's body, and nothing of one that is put in its place.
+const OF_THE_BODY: [HeaderName; 11] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    ACCEPT_RANGES,
+    ETAG,
+    LAST_MODIFIED,
+    TRAILER,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
 ];
 
 /// What describes a request, and not its sender. The last is for our own simulation.
@@ -86,6 +101,14 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
         headers.remove(CONTENT_LENGTH);
     }
     strip_hop_by_hop(headers);
+}
+
+/// Describes JSON of our making, put in the place of the body that these headers came with.
+pub(super) fn describe_json(headers: &mut HeaderMap) {
+    for name in OF_THE_BODY {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 }
 
 /// Whether an upstream's reply has no length of its own, so that only its connection's end ends it: no length, and

@@ -307,34 +307,40 @@ fn answer_preflight(request: Request<Incoming>, origin: HeaderValue, observation
 ///
 /// `beyond` is what was asked of it beyond the client's words.
 fn pass_on(
-    reply: Reply,
+    mut reply: Reply,
     http10: bool,
     event_timeout: Option<Duration>,
     beyond: Option<What>,
     observation: &mut Observation,
 ) -> Answer {
-    let Reply { mut head, body, phases, reused, sent, head_at } = reply;
     // HTTP/2 ends streams by itself.
-    let framing_unknown = head.version != Version::HTTP_2 && headers::is_close_delimited(&head.headers);
-    headers::to_client(&mut head.headers);
-    let stripper = beyond.filter(|what| *what == What::Usage).and_then(|_| asking::stripper(&mut head));
+    let framing_unknown = reply.head.version != Version::HTTP_2 && headers::is_close_delimited(&reply.head.headers);
+    headers::to_client(&mut reply.head.headers);
+    let stripper = beyond.filter(|what| *what == What::Usage).and_then(|_| asking::stripper(&mut reply.head));
     let onward = stripper.map_or(Onward::AsItComes, Onward::Stripped);
-    let unframed = http10 && !head.headers.contains_key(CONTENT_LENGTH);
-    let identity = unframed || head.headers.contains_key(CONTENT_LENGTH);
-    observation.answered(Answered {
-        status: head.status.as_u16(),
-        content: content_of(&head.headers),
-        framing: if identity { Framing::Identity } else { Framing::Chunked },
-        sent,
-        head: head_at,
-        connect: phases,
-        reused: Some(reused),
-        engine: None,
-    });
+    let has_length = reply.head.headers.contains_key(CONTENT_LENGTH);
+    let unframed = http10 && !has_length;
+    let framing = if unframed || has_length { Framing::Identity } else { Framing::Chunked };
+    observation.answered(answered(&reply, framing));
+    let Reply { mut head, body, .. } = reply;
     // What the upstream speaks is not what the client gets: its own connection decides.
     head.version = Version::HTTP_11;
     let response = Response::from_parts(head, BackendBody::Upstream(Box::new(body)));
     Answer::Theirs { response, framing_unknown, unframed, event_timeout, onward }
+}
+
+/// What the head of an upstream's reply told, whose body is framed so towards the client.
+fn answered(reply: &Reply, framing: Framing) -> Answered {
+    Answered {
+        status: reply.head.status.as_u16(),
+        content: content_of(&reply.head.headers),
+        framing,
+        sent: reply.sent,
+        head: reply.head_at,
+        connect: reply.phases,
+        reused: Some(reply.reused),
+        engine: None,
+    }
 }
 
 fn announced_length(headers: &HeaderMap) -> Option<u64> {

@@ -6,18 +6,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, VARY};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Response, StatusCode, Uri, http};
 use serde_json::{Value, json};
 
 use super::failure::Refusal;
-use super::shape::Shape;
+use super::shape::{Shape, VERSION};
 use super::site::Backend;
-use super::{Answer, Proxy, codings, headers, listing, pass_on};
+use super::{Answer, Proxy, answered, codings, headers, listing, pass_on};
 use crate::backend::upstream::{Reply, ReplyBody};
-use crate::measure::Observation;
+use crate::measure::{Framing, Observation};
 use crate::route::Target;
 use crate::server::Upload;
 
@@ -85,7 +85,7 @@ impl Proxy {
         }
         let list = listing::written(models, shape);
         let mut response = Response::new(Full::from(list.to_string()));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        describe(response.headers_mut());
         Ok(Answer::Ours(response))
     }
 
@@ -114,19 +114,21 @@ impl Proxy {
         if shape == Shape::Anthropic {
             head.headers.remove(ACCEPT_ENCODING);
         }
-        let reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
+        let mut reply = self.send(index, backend, target, head, Either::Left(Full::default()), observation).await?;
         let rewritten = shape == Shape::Anthropic && reply.head.status == StatusCode::OK;
         if !rewritten || codings(&reply.head.headers).is_none_or(|codings| !codings.is_empty()) {
             return Ok(pass_on(reply, http10, None, None, observation));
         }
+        headers::to_client(&mut reply.head.headers);
+        observation.answered(answered(&reply, Framing::Identity));
         let Reply { mut head, body, .. } = reply;
-        headers::to_client(&mut head.headers);
         // Whole by now, and of a length of its own.
         head.headers.remove(CONTENT_LENGTH);
         head.version = http::Version::HTTP_11;
         let mut body = read_whole(body).await.map_err(|what| unusable(backend, what))?;
         if let Some(models) = listing::foreign_to_anthropic(&body) {
             body = listing::written(models, shape).to_string().into();
+            describe(&mut head.headers);
         }
         Ok(Answer::Ours(Response::from_parts(head, Full::new(body))))
     }
@@ -177,6 +179,12 @@ impl Proxy {
             _ => Err(unusable("its list is no JSON object".to_owned())),
         }
     }
+}
+
+/// Describes a list of our making.
+fn describe(headers: &mut HeaderMap) {
+    headers::describe_json(headers);
+    headers.append(VARY, HeaderValue::from_static(VERSION));
 }
 
 /// A list, as far as it may be large; or why it cannot be read.

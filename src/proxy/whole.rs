@@ -16,15 +16,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    HeaderValue, TRAILER,
-};
+use http::header::CONTENT_LENGTH;
 use http_body_util::{BodyExt, Full};
 use hyper::{Response, StatusCode, http};
 use serde_json::Value;
 
 use super::failure::Refusal;
+use super::headers;
 use super::reply::BackendBody;
 use super::room::Share;
 use super::shape::Shape;
@@ -40,19 +38,6 @@ use crate::wire::sse::{Item, SseParser, opens_stream};
 const END: Duration = Duration::from_secs(1);
 /// After so many blank bytes a reply is taken for a document.
 const MOST_BLANK: usize = 64 << 10;
-
-/// What describes a body that the client does not get.
-const OF_THE_BODY: [HeaderName; 9] = [
-    CONTENT_LENGTH,
-    CONTENT_ENCODING,
-    CONTENT_RANGE,
-    ACCEPT_RANGES,
-    ETAG,
-    TRAILER,
-    HeaderName::from_static("content-md5"),
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("repr-digest"),
-];
 
 type Observed = ObservedBody<BackendBody>;
 
@@ -128,11 +113,11 @@ pub(super) async fn gather(
             if lacks_usage {
                 backend.asking.without_usage(dialect, &model, &backend.name);
             }
-            describe_json(&mut head.headers);
+            headers::describe_json(&mut head.headers);
             json.into()
         }
         Gathered::Error(error) => {
-            describe_json(&mut head.headers);
+            headers::describe_json(&mut head.headers);
             let (status, told) = in_shape(shape, &error, &backend.name);
             head.status = status;
             told.into()
@@ -326,14 +311,6 @@ fn no_room() -> Gathered {
 fn too_large() -> Gathered {
     let what = format!("its answer is larger than {LARGEST} bytes or has more than {MOST_CHOICES} choices");
     Gathered::Lost { what, late: false }
-}
-
-/// The headers of a reply that is JSON of our making.
-fn describe_json(headers: &mut HeaderMap) {
-    for name in OF_THE_BODY {
-        headers.remove(name);
-    }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 }
 
 /// The upstream's error in the client's shape, in its own words as far as it has any, and its status: the one that the

@@ -119,6 +119,15 @@ fn a_list_that_nobody_gives_names_an_upstream() {
     assert_eq!(proxy.outcome(1), "connect_error");
 }
 
+/// What describes a list that is then rewritten.
+const OF_THE_BODY: [&str; 6] = ["etag", "content-digest", "repr-digest", "digest", "content-md5", "last-modified"];
+
+/// What a reply depends on.
+fn vary(reply: &Reply) -> String {
+    let lines = reply.head.lines().filter_map(|line| line.strip_prefix("vary: "));
+    lines.collect::<Vec<_>>().join(", ")
+}
+
 const ANTHROPIC: [(&str, &str); 2] = [("anthropic-version", "2023-06-01"), ("accept-encoding", "gzip")];
 
 #[test]
@@ -132,9 +141,10 @@ fn clients_of_anthropics_api_read_any_upstreams_list() {
     assert!(head.starts_with("GET /v1/models?limit=3&after_id=x HTTP/1.1\r\n"), "{head}");
     assert!(head.contains("\r\nanthropic-version: 2023-06-01\r\n") && !head.contains("accept-encoding"), "{head}");
     let list = r#"{"object":"list","data":[{"id":"a","created":1747872000,"object":"model"},{"id":"b"}]}"#;
+    let of_the_body = OF_THE_BODY.map(|name| format!("{name}: old\r\n")).concat();
     let answer = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: r1\r\nconnection: x-hop\r\nx-hop: 1\r\n\
-         content-length: {}\r\n\r\n{list}",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/json\r\nrequest-id: r1\r\nconnection: x-hop\r\nx-hop: 1\r\n\
+         vary: accept-encoding\r\n{of_the_body}content-length: {}\r\n\r\n{list}",
         list.len()
     );
     conn.send(answer);
@@ -144,6 +154,16 @@ fn clients_of_anthropics_api_read_any_upstreams_list() {
     let expected = json!({"data": models, "has_more": false, "first_id": "a", "last_id": "b"});
     assert_eq!((reply.status, reply.json()), (200, expected));
     assert_eq!((reply.header("request-id"), reply.header("x-hop")), (Some("r1"), None));
+    for name in OF_THE_BODY {
+        assert_eq!(reply.header(name), None, "{name} described another list");
+    }
+    assert_eq!(
+        (reply.header("content-type"), vary(&reply)),
+        (Some("application/json"), "accept-encoding, anthropic-version".to_owned())
+    );
+    let exchange = proxy.finished(1).pop().expect("one");
+    assert!(exchange.marks.sent.is_some() && exchange.marks.head.is_some(), "{exchange:?}");
+    assert_eq!((exchange.reused, exchange.connect.connect.is_some()), (Some(false), true));
 
     // One that is theirs already, and what is no list, stay byte for byte.
     for body in
@@ -151,8 +171,9 @@ fn clients_of_anthropics_api_read_any_upstreams_list() {
     {
         client.send(request("GET", "/v1/models", &ANTHROPIC));
         conn.request();
-        conn.answer(body);
-        assert_eq!(client.reply().body, body.as_bytes());
+        conn.send(format!("HTTP/1.1 200 OK\r\netag: \"1\"\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+        let reply = client.reply();
+        assert_eq!((&*reply.body, reply.header("etag")), (body.as_bytes(), Some("\"1\"")));
     }
     client.send(request("GET", "/v1/models", &ANTHROPIC));
     conn.request();
@@ -185,7 +206,9 @@ fn lists_of_both_apis_are_merged_for_clients_of_either() {
     let head = conn.request().head;
     assert!(head.starts_with("GET /v1/models?limit=1000 HTTP/1.1\r\n"), "one page for all: {head}");
     conn.answer(theirs);
-    let merged = client.reply().json();
+    let reply = client.reply();
+    assert_eq!(vary(&reply), "anthropic-version");
+    let merged = reply.json();
     let models = merged["data"].as_array().expect("a list").clone();
     let names: Vec<_> = models.iter().map(|model| model["id"].as_str().expect("an id")).collect();
     assert_eq!(names, ["claude", "a", "shared", "claude-x"]);
