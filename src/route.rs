@@ -29,12 +29,15 @@ pub enum Operation {
     Rerank,
     /// `/v1/models`
     Models,
+    /// `/v1/messages/count_tokens`, `/v1/responses/input_tokens`: how many tokens a request of this dialect would have. It
+    /// names a model as that one does, and is not measured.
+    Count(Dialect),
     /// Anything else: it passes through.
     Other,
 }
 
 impl Operation {
-    /// How its requests and replies are written. `None` for what is not looked into.
+    /// How its requests and replies are written. `None` for what is not measured.
     pub fn dialect(self) -> Option<Dialect> {
         match self {
             Self::Chat => Some(Dialect::Chat),
@@ -43,7 +46,7 @@ impl Operation {
             Self::Messages => Some(Dialect::Messages),
             Self::Embeddings => Some(Dialect::Embeddings),
             Self::Rerank => Some(Dialect::Rerank),
-            Self::Models | Self::Other => None,
+            Self::Models | Self::Count(_) | Self::Other => None,
         }
     }
 
@@ -56,7 +59,7 @@ impl Operation {
             Self::Messages => "messages",
             Self::Embeddings => "embeddings",
             Self::Rerank => "rerank",
-            Self::Models | Self::Other => "other",
+            Self::Models | Self::Count(_) | Self::Other => "other",
         }
     }
 }
@@ -70,6 +73,8 @@ const PATHS: &[(Operation, &str)] = &[
     (Operation::Embeddings, "/embeddings"),
     (Operation::Rerank, "/rerank"),
     (Operation::Models, "/models"),
+    (Operation::Count(Dialect::Messages), "/messages/count_tokens"),
+    (Operation::Count(Dialect::Responses), "/responses/input_tokens"),
 ];
 
 /// A request's path, understood.

@@ -156,6 +156,9 @@ impl Proxy {
             (operation, &Method::POST) if let Some(dialect) = operation.dialect() => {
                 self.infer(dialect, &target, request, client, &mut observation).await
             }
+            (Operation::Count(dialect), &Method::POST) => {
+                Box::pin(self.count(dialect, &target, request, client, &mut observation)).await
+            }
             (Operation::Models, &Method::GET) => self.models(&target, shape, request, &mut observation).await,
             (_, &Method::CONNECT) => Err(Refusal::NoTunnel),
             (_, &Method::TRACE) => Err(Refusal::Trace),

@@ -23,7 +23,7 @@ const WAYS: [(&str, bool, bool); 4] = [
 ];
 
 /// What is asked, what of it stands below `/v1` upstream, and whether it is Anthropic's dialect.
-const ASKED: [(&str, &str, &str, bool); 14] = [
+const ASKED: [(&str, &str, &str, bool); 15] = [
     ("POST", "/v1/chat/completions", "/chat/completions", false),
     ("POST", "/completions", "/completions", false),
     ("POST", "/v1/responses?stream=1", "/responses?stream=1", false),
@@ -31,6 +31,7 @@ const ASKED: [(&str, &str, &str, bool); 14] = [
     ("POST", "/messages", "/messages", true),
     ("POST", "/api/v1/v1/messages?beta=true", "/messages?beta=true", true),
     ("POST", "/v1/messages/count_tokens?beta=true", "/messages/count_tokens?beta=true", true),
+    ("POST", "/v1/responses/input_tokens", "/responses/input_tokens", false),
     ("POST", "/v1/messages/batches", "/messages/batches", true),
     ("GET", "/v1/messages/batches/b_1/results", "/messages/batches/b_1/results", true),
     ("POST", "/v1/embeddings", "/embeddings", false),

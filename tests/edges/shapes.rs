@@ -9,21 +9,17 @@ use crate::support::client::Reply;
 use crate::support::stage::{Proxy, SERVER, TO_UP, backend, sim};
 
 /// Where each dialect asks, and whether its errors are Anthropic's.
-const PATHS: [(&str, bool); 8] = [
+const PATHS: [(&str, bool); 9] = [
     ("/v1/messages?beta=true", true),
     ("/messages", true),
     ("/v1/messages/count_tokens", true),
     ("/v1/responses", false),
+    ("/v1/responses/input_tokens", false),
     ("/v1/completions", false),
     ("/v1/chat/completions", false),
     ("/v1/embeddings", false),
     ("/v1/rerank", false),
 ];
-
-/// Whether a path is measured, so that its model is looked at.
-fn is_operation(path: &str) -> bool {
-    !path.contains("count_tokens")
-}
 
 /// Checks the shape, and that the sentence contains `says`. `kind` is Anthropic's type, `code` OpenAI's code.
 fn assert_told(reply: &Reply, anthropic: bool, status: u16, (kind, code): (&str, &str), says: &str) {
@@ -45,7 +41,7 @@ fn assert_told(reply: &Reply, anthropic: bool, status: u16, (kind, code): (&str,
 
 /// Asks at every path and checks what is told.
 fn told_everywhere(proxy: &Proxy, body: &str, status: u16, names: (&str, &str), says: &str) {
-    for (path, anthropic) in PATHS.into_iter().filter(|(path, _)| is_operation(path)) {
+    for (path, anthropic) in PATHS {
         let reply = proxy.client().ask(post(path, &[], body));
         assert_told(&reply, anthropic, status, names, says);
     }
@@ -64,10 +60,10 @@ fn what_cannot_be_read_or_routed_is_told_in_the_dialect_of_the_request() {
     let large = format!("{{\"model\":\"m\",\"x\":\"{}\"}}", "x".repeat(1000));
     told_everywhere(&proxy, &large, 413, ("request_too_large", "request_too_large"), "max_body_bytes");
     // What names no model needs a route for all.
-    let nowhere = proxy.client().ask(post("/v1/messages/count_tokens", &[], ASKED));
+    let nowhere = proxy.client().ask(post("/v1/messages/batches", &[], ASKED));
     assert_told(&nowhere, true, 404, ("not_found_error", ""), "no route with model = \"*\"");
     assert_eq!(sim.counts().requests, 0);
-    assert_eq!(proxy.idle_scrape().outcome("rejected"), 22.0);
+    assert_eq!(proxy.idle_scrape().outcome("rejected"), 28.0);
 }
 
 #[test]
@@ -90,6 +86,7 @@ fn what_a_model_in_this_process_does_not_answer_is_told_in_the_dialect_of_the_re
         ("/v1/messages?beta=true", true),
         ("/v1/messages/count_tokens", true),
         ("/v1/responses", false),
+        ("/v1/responses/input_tokens", false),
         ("/v1/embeddings", false),
         ("/v1/rerank", false),
     ] {
@@ -97,5 +94,5 @@ fn what_a_model_in_this_process_does_not_answer_is_told_in_the_dialect_of_the_re
         let names = ("api_error", "backend_not_available");
         assert_told(&reply, anthropic, 501, names, "is a model in this process");
     }
-    assert_eq!(proxy.idle_scrape().outcome("rejected"), 5.0);
+    assert_eq!(proxy.idle_scrape().outcome("rejected"), 6.0);
 }

@@ -287,3 +287,22 @@ fn identity_is_no_coding() {
         assert!(read.body.starts_with(begins), "{asking}");
     }
 }
+
+#[test]
+fn a_request_for_a_count_is_read_all_the_same() {
+    let upstream = Upstream::bind();
+    let route = "[[route]]\nmodel = \"m\"\nbackend = \"up\"\nupstream_model = \"other\"\n";
+    let proxy = Proxy::start(&format!("{SERVER}{}{route}{TO_UP}", backend("up", upstream.addr(), "")));
+    let (mut client, mut conn) = (proxy.client(), None);
+    let mut relay = |body: &[u8]| {
+        let head = head(&[("content-encoding", "br"), ("content-length", &body.len().to_string())]);
+        let head = head.replacen("/v1/chat/completions", "/v1/messages/count_tokens", 1);
+        relayed(&mut client, &upstream, &mut conn, &[head.as_bytes(), body].concat())
+    };
+    let plain = relay(&packed("br", WHOLE));
+    let expected = WHOLE.replace("\"m\"", "\"other\"");
+    assert_eq!((String::from_utf8_lossy(&plain.body), value(&plain, "content-encoding")), (expected.into(), None));
+    let body = packed("br", &WHOLE.replace("\"m\"", "\"n\""));
+    let read = relay(&body);
+    assert!(read.body == body && value(&read, "content-encoding") == Some("br"));
+}

@@ -8,6 +8,7 @@ mod support;
 
 mod by_hand;
 mod cors;
+mod counts;
 mod mirror;
 mod once;
 mod weights;
