@@ -31,8 +31,9 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Check the way to every backend, step by step, and say what to do about what fails.
     ///
-    /// Each upstream costs one request for its list of models and three chat completions of one token each. The exit
-    /// status is 0 if all is well, 1 if something failed, and 2 if the configuration cannot be read.
+    /// Each upstream costs one request for its list of models, three chat completions (a fourth where the model refuses
+    /// `max_tokens`) and one request in each other dialect, of one token each (16 for responses). The exit status is 0 if
+    /// all is well, 1 if something failed, and 2 if the configuration or a flag is wrong.
     Check(check::CheckArgs),
     /// Simulate an upstream on an exact schedule.
     Sim(Box<sim::SimArgs>),

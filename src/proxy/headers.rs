@@ -23,7 +23,8 @@ pub(super) const MIRRORED: HeaderName = HeaderName::from_static("x-streamgauge-m
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-tt-sign");
 
 /// Where clients put API keys.
-const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, X_API_KEY, HeaderName::from_static("api-key")];
+const CREDENTIALS: [HeaderName; 4] =
+    [AUTHORIZATION, X_API_KEY, HeaderName::from_static("api-key"), HeaderName::from_static("x-goog-api-key")];
 
 /// Meaningful to one connection only, whether `Connection` names them or not.
 const HOP_BY_HOP: [HeaderName; 7] = [

@@ -89,7 +89,7 @@ fn what_is_answered_has_a_ttft_and_what_is_not_says_who_needs_it() {
         let checked = check(&none.url(), "");
         checked.is_well();
         for (_, step, who) in BESIDE_CHAT {
-            let advice = format!("{who}: send it to a backend that answers it");
+            let advice = format!("{who}: route their models to a backend that answers it");
             checked.says(
                 step,
                 "note",

@@ -157,7 +157,7 @@ pub(super) fn absent(spoken: Spoken, heard: &Heard, place: &Place<'_>) -> Findin
     let status = heard.status.as_u16();
     Finding::failed(
         format!("not answered here ({status}): {}", answered(heard, place)),
-        format!("{}: send it to a backend that answers it", spoken.needed_by()),
+        format!("{}: route their models to a backend that answers it", spoken.needed_by()),
     )
 }
 
