@@ -290,10 +290,16 @@ impl Timeline {
     }
 
     /// Whether output was generated that no event showed whole, and that N and the time between token events do not both
-    /// leave out. What was kept back whole, before the first token event, they do where usage tells how much it was.
+    /// leave out. What was kept back whole, before the first token event, they do where usage tells how much it was; and
+    /// where usage tells that it was nothing, nothing was kept back.
     pub fn partly_hidden(&self) -> bool {
-        let told_apart = || self.usage.and_then(|usage| usage.reasoning).is_some_and(|tokens| tokens > 0);
-        self.hidden && (self.hidden_within || self.saw_reasoning || !told_apart())
+        self.hidden
+            && match self.usage.and_then(|usage| usage.reasoning) {
+                _ if self.saw_reasoning => true,
+                None => true,
+                Some(0) => false,
+                Some(_) => self.hidden_within,
+            }
     }
 
     /// The longest gap, if every gap is known.

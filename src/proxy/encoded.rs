@@ -3,8 +3,10 @@
 //! Invariants:
 //! * No thread that serves decodes, or looks through what came out: that is done on blocking threads, [`AT_ONCE`] of them.
 //!   Who leaves gives its place back, at the latest after the [`SLICE`] at hand.
-//! * Of each coding no more comes than a request may have, nor than is in [proportion](in_proportion) to what was sent.
-//! * What all copies take together is bounded by the [`Room`] they are made in, and taken there before it is allocated.
+//! * No copy becomes larger than a request may be, nor than is in [proportion](in_proportion) to what was sent; all its
+//!   codings together take as much for each of them.
+//! * What all copies take together is bounded, about, by the [`Room`] they are made in, and taken there before it is
+//!   allocated.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Weak};
@@ -69,8 +71,11 @@ impl Decoding {
         });
         let read = reading.await;
         drop(asker);
-        // A panic is this request's own, as if it had been read here.
-        read.unwrap_or_else(|gone| resume_unwind(gone.into_panic()))
+        read.unwrap_or_else(|gone| match gone.try_into_panic() {
+            // It is this request's own, as if it had been read here.
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => Err(Refusal::ClientBody),
+        })
     }
 }
 
@@ -95,9 +100,10 @@ impl Job {
             if asking.strong_count() == 0 {
                 return Err(Refusal::ClientBody);
             }
-            let undone = decoder.feed(slice, &mut |piece| copy.add(piece));
+            let undone = decoder.feed(slice, &mut |piece| copy.add(piece, asking));
             match (copy.stopped, undone) {
                 (Some(Stopped::NoRoom), _) => return Err(Refusal::NoRoomToDecode),
+                (Some(Stopped::Left), _) => return Err(Refusal::ClientBody),
                 (Some(Stopped::TooMuch), _) | (None, Err(Undecodable::Bomb)) => return Err(too_much()),
                 (None, Err(error @ Undecodable::Damaged)) => {
                     return Err(Refusal::Undecodable { problem: error.to_string() });
@@ -110,6 +116,9 @@ impl Job {
         }
         drop((decoder, windows));
         let Plain { mut plain, share, .. } = copy;
+        if asking.strong_count() == 0 {
+            return Err(Refusal::ClientBody);
+        }
         // A mirror that has it counts what is used.
         plain.shrink_to_fit();
         Ok(ModelRequest::read(dialect, plain.into())?.that_came_as(encoded, share))
@@ -130,12 +139,18 @@ struct Plain {
 enum Stopped {
     TooMuch,
     NoRoom,
+    /// Nobody asks any more.
+    Left,
 }
 
 impl Plain {
-    fn add(&mut self, piece: &[u8]) {
+    fn add(&mut self, piece: &[u8], asking: &Weak<()>) {
         let length = self.plain.len() + piece.len();
         if self.stopped.is_some() {
+            return;
+        }
+        if asking.strong_count() == 0 {
+            self.stopped = Some(Stopped::Left);
             return;
         }
         if length > self.most {

@@ -83,7 +83,7 @@ impl Site {
 }
 
 /// What all requests of a conversation have in common: what its client calls it, in a header or in a response's
-/// `prompt_cache_key` or `conversation`; else its instructions and its messages up to the first of the user, byte for byte,
+/// `conversation` or `prompt_cache_key`; else its instructions and its messages up to the first of the user, byte for byte,
 /// and its model. What has no messages has its prompt in their place.
 fn conversation(headers: &HeaderMap, wanted: &ModelRequest) -> Key {
     let named = SESSION.iter().filter_map(|name| headers.get(name)).find(|session| !session.is_empty());
@@ -99,7 +99,7 @@ fn conversation(headers: &HeaderMap, wanted: &ModelRequest) -> Key {
         Dialect::Responses => {
             let members = ["input", "instructions", "prompt_cache_key", "conversation"];
             let [input, instructions, cache_key, conversation] = fields(body, members).unwrap_or_default();
-            if let Some(name) = cache_key.and_then(name).or_else(|| name(id(conversation?)?)) {
+            if let Some(name) = conversation.and_then(id).and_then(name).or_else(|| name(cache_key?)) {
                 return Key::EMPTY.and(name.as_bytes());
             }
             [input, instructions]
@@ -235,9 +235,9 @@ mod tests {
         let named = Key::EMPTY.and(b"s1");
         for body in [
             r#"{"model":"m","input":"a","prompt_cache_key":"s1"}"#,
-            r#"{"model":"n","input":"b","prompt_cache_key":"s\u0031","conversation":"s2"}"#,
+            r#"{"model":"n","input":"b","prompt_cache_key":"s2","conversation":"s\u0031"}"#,
             r#"{"model":"m","input":"a","conversation":"s1"}"#,
-            r#"{"model":"m","input":"b","conversation":{"id":"s1"},"prompt_cache_key":""}"#,
+            r#"{"model":"m","input":"b","conversation":{"id":""},"prompt_cache_key":"s1"}"#,
         ] {
             assert_eq!(key(body), named, "{body}");
         }

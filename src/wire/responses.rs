@@ -139,6 +139,8 @@ impl EventReader {
                 output.add(kind);
             }
         });
+        // Some servers end an item without saying again what its deltas have said.
+        output.partly_hidden |= done && item.is_kept_back() && !self.said.anything_of(whose);
         output
     }
 
@@ -244,6 +246,7 @@ fn document(text: &str) -> Meaning<'_> {
         each_item(items, |item| {
             if let Some(item) = Item::read(item) {
                 item.parts(true, |_, kind| output.add(kind));
+                output.partly_hidden |= item.is_kept_back();
             }
         });
     }

@@ -204,6 +204,39 @@ fn reasoning_that_is_not_shown_leaves_n() {
 }
 
 #[test]
+fn reasoning_that_is_kept_back_between_tokens_leaves_no_tpot() {
+    let hidden = r#"{"type":"reasoning","summary":[],"encrypted_content":"gAAAAB"}"#;
+    let of = |reasoning: &str| format!(r#"{{"input_tokens":9,"output_tokens":66{reasoning}}}"#);
+    let details = |tokens: u64| of(&format!(r#","output_tokens_details":{{"reasoning_tokens":{tokens}}}"#));
+    let done = || event(item("done", 1, hidden));
+    let end = |usage: &str| stands("completed", "", usage).finishing();
+    // Its seconds lie between the tokens.
+    stream([created(), word("a"), done(), word("b"), end(&details(64))])
+        .tells(OK, 1, 1, from_usage(2))
+        .usage(Usage { reasoning: Some(64), ..usage(9, 66) })
+        .partly_hidden()
+        .under_every_cut();
+    // Before them, and nobody says how much it was.
+    stream([created(), done(), word("a"), word("b"), end(&of(""))])
+        .tells(OK, 1, 1, from_usage(66))
+        .usage(usage(9, 66))
+        .partly_hidden()
+        .under_every_cut();
+    // There was none, as models say that were asked for next to no reasoning.
+    stream([created(), done(), word("a"), word("b"), end(&details(0))])
+        .tells(OK, 1, 1, from_usage(66))
+        .usage(Usage { reasoning: Some(0), ..usage(9, 66) })
+        .under_every_cut();
+    // What deltas have said of it is not kept back, though its end does not say it again.
+    let delta = named(r#"{"type":"response.reasoning_text.delta","output_index":1,"delta":"hm"}"#);
+    let bare = event(item("done", 1, r#"{"type":"reasoning","summary":[]}"#));
+    stream([created(), reasoning(delta), bare, word("a"), end(&details(64))])
+        .tells(OK, 1, 1, from_usage(66))
+        .usage(Usage { reasoning: Some(64), ..usage(9, 66) })
+        .under_every_cut();
+}
+
+#[test]
 fn calls_of_tools_only() {
     for (call, given, deltas) in [
         ("function_call", "arguments", "function_call_arguments"),

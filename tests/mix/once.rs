@@ -5,13 +5,18 @@ use crate::{AT_ONCE, post, two_threads};
 
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
+const CHAT: &str = "/v1/chat/completions";
 
 /// What is asked once.
-const ONCE: [(&str, &str); 11] = [
+const ONCE: [(&str, &str); 15] = [
     (RESPONSES, r#"{"model":"m","input":"a","previous_response_id":"resp_1"}"#),
     (RESPONSES, r#"{"model":"m","input":"a","conversation":"conv_1"}"#),
     (RESPONSES, r#"{"model":"m","input":"a","conversation":{"id":"conv_1"}}"#),
     (RESPONSES, r#"{"model":"m","input":[{"type":"item_reference","id":"i"},{"role":"user","content":"a"}]}"#),
+    (RESPONSES, r#"{"model":"m","input":[{"id":"msg_1"},{"role":"user","content":"a"}]}"#),
+    (RESPONSES, r#"{"model":"m","input":"a","prompt":{"id":"pmpt_1"}}"#),
+    (CHAT, r#"{"model":"m","messages":[{"role":"user","content":"a"}],"web_search_options":{}}"#),
+    (CHAT, r#"{"model":"m","messages":[{"role":"user","content":"a"}],"tools":[{"type":"web_search"}]}"#),
     (RESPONSES, r#"{"model":"m","input":"a","background":true}"#),
     (RESPONSES, r#"{"model":"m","input":"a","tools":[{"type":"function","name":"f"},{"type":"web_search"}]}"#),
     (RESPONSES, r#"{"model":"m","input":"a","tools":[{"type":"mcp","server_label":"s"}]}"#),
@@ -43,7 +48,11 @@ const AGAIN: [(&str, &str); 5] = [
             {"type":"text_editor_20250728","name":"e"},{"type":"computer_20250124","name":"c"},
             {"type":"memory_20250818","name":"memory"}]}"#,
     ),
-    ("/v1/chat/completions", r#"{"model":"m","messages":[{"role":"user","content":"a"}],"background":true}"#),
+    (
+        CHAT,
+        r#"{"model":"m","messages":[{"role":"user","content":"a"}],"background":true,"web_search_options":null,
+            "tools":[{"type":"function","function":{"name":"f"}}]}"#,
+    ),
 ];
 
 #[test]

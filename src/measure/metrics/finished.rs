@@ -166,7 +166,8 @@ fn meets(objective: &Objective, exchange: &Exchange) -> Option<bool> {
     if !within(objective.ttft, ttft) {
         return Some(false);
     }
-    if objective.tpot.is_some() && exchange.partly_hidden {
+    let may_have = exchange.output.is_none_or(|output| output.count > 1);
+    if objective.tpot.is_some() && exchange.partly_hidden && may_have {
         return None;
     }
     Some(exchange.tpot().is_none_or(|tpot| within(objective.tpot, tpot)))

@@ -72,6 +72,13 @@ impl<'t> Item<'t> {
         kind == "mcp_approval_request" || (kind.ends_with("_call") && kind != "image_generation_call")
     }
 
+    /// Whether it is reasoning of which it tells nothing, not even a summary: kept back, or encrypted.
+    pub(super) fn is_kept_back(&self) -> bool {
+        let mut told = false;
+        self.parts(true, |_, _| told = true);
+        self.kind == "reasoning" && !told
+    }
+
     /// Tells `each` of every part that says something; `done` says that nothing of it is still to come.
     pub(super) fn parts(&self, done: bool, mut each: impl FnMut(Part, Kind)) {
         if self.is_call() {

@@ -33,6 +33,16 @@ struct Known {
     part: Part,
 }
 
+impl Known {
+    /// Whether it may be of this item, whose id has this digest.
+    fn is_of(&self, item: Whose<'_>, id: impl FnOnce() -> Option<u64>) -> bool {
+        match (self.at, item.at) {
+            (Some(known), Some(at)) => known == at,
+            _ => self.id.zip(id()).is_none_or(|(known, id)| known == id),
+        }
+    }
+}
+
 /// The stretches that were said.
 #[derive(Debug, Default)]
 pub(super) struct Said(SmallVec<[Known; 4]>);
@@ -42,15 +52,18 @@ impl Said {
         self.0.is_empty()
     }
 
+    /// Whether anything of an item was said.
+    pub(super) fn anything_of(&self, item: Whose<'_>) -> bool {
+        let id = LazyCell::new(|| item.id.map(digest));
+        self.0.iter().any(|known| known.is_of(item, || *id))
+    }
+
     /// This part of an item is said now. Returns whether nothing of it was said before.
     pub(super) fn say(&mut self, item: Whose<'_>, part: Part) -> bool {
         let id = LazyCell::new(|| item.id.map(digest));
-        let is_its = |known: &Known| match (known.at, item.at) {
-            (Some(known), Some(at)) => known == at,
-            _ => known.id.zip(*id).is_none_or(|(known, id)| known == id),
-        };
         // Mostly the one at hand goes on.
-        let new = !self.0.iter().rev().any(|known| known.part == part && is_its(known)) && self.0.len() < MOST;
+        let new =
+            !self.0.iter().rev().any(|known| known.part == part && known.is_of(item, || *id)) && self.0.len() < MOST;
         if new {
             self.0.push(Known { at: item.at, id: *id, part });
         }
