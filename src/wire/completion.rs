@@ -9,29 +9,12 @@
 
 use super::raw::{self, count, each_item, fields, is_empty, is_text};
 use super::text::{Part, Place, Taken};
-use super::{Choice, Meaning, envelope, usage};
+use super::{Choice, Meaning, envelope};
 
 /// What an event means, a whole reply or a bare error object. It is malformed when it is neither a JSON object, nor
 /// `[DONE]`, nor empty.
 pub fn reply(data: &[u8]) -> Meaning<'_> {
-    envelope::read(data, document)
-}
-
-fn document(text: &str) -> Meaning<'_> {
-    let Some([choices, counts, model, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
-    else {
-        return envelope::malformed();
-    };
-    let mut meaning = Meaning {
-        usage: counts.and_then(usage::of_completion),
-        model: envelope::model(model),
-        error: envelope::is_error(error) || kind == Some(r#""error""#),
-        ..Meaning::default()
-    };
-    if let Some(choices) = choices {
-        each_item(choices, |choice| meaning.choices.extend(read_choice(choice)));
-    }
-    meaning
+    envelope::read(data, |text| envelope::of_choices(text, read_choice))
 }
 
 /// `None` for a choice that is no object.

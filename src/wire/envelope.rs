@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::Meaning;
-use super::raw::{is_empty, string};
+use super::raw::{each_item, fields, is_empty, string};
+use super::{Choice, Meaning, usage};
 
 /// What `data` means, by `document`, which reads its text. Nothing for no data, `done` for `[DONE]`.
 ///
@@ -25,6 +25,25 @@ pub(super) fn read(data: &[u8], document: impl for<'t> FnOnce(&'t str) -> Meanin
             }
         },
     }
+}
+
+/// What a document of choices means, chat's or text completions', each of which `choice` reads. `None` of it for one that is
+/// no object.
+pub(super) fn of_choices(text: &str, choice: impl Fn(&str) -> Option<Choice>) -> Meaning<'_> {
+    let Some([choices, counts, model_name, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
+    else {
+        return malformed();
+    };
+    let mut meaning = Meaning {
+        usage: counts.and_then(usage::of_completion),
+        model: model(model_name),
+        error: is_error(error) || kind == Some(r#""error""#),
+        ..Meaning::default()
+    };
+    if let Some(choices) = choices {
+        each_item(choices, |text| meaning.choices.extend(choice(text)));
+    }
+    meaning
 }
 
 /// What a document says that is none.

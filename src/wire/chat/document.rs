@@ -4,31 +4,14 @@
 //! the others stand. Of a repeated key the last counts, as in the parsers of JavaScript and Python.
 
 use crate::wire::raw::{self, count, each_item, fields, is_empty, is_text};
-use crate::wire::{Choice, Meaning, envelope, usage};
+use crate::wire::{Choice, Meaning, envelope};
 
 /// How deep text is looked for in content that vendors nest; the known forms need three.
 pub(super) const NESTING: u8 = 4;
 
 /// Reads one document, `[DONE]`, or nothing.
 pub(super) fn read(data: &[u8]) -> Meaning<'_> {
-    envelope::read(data, document)
-}
-
-fn document(text: &str) -> Meaning<'_> {
-    let Some([choices, counts, model, error, kind]) = fields(text, ["choices", "usage", "model", "error", "type"])
-    else {
-        return envelope::malformed();
-    };
-    let mut meaning = Meaning {
-        usage: counts.and_then(usage::of_completion),
-        model: envelope::model(model),
-        error: envelope::is_error(error) || kind == Some(r#""error""#),
-        ..Meaning::default()
-    };
-    if let Some(choices) = choices {
-        each_item(choices, |choice| meaning.choices.extend(read_choice(choice)));
-    }
-    meaning
+    envelope::read(data, |text| envelope::of_choices(text, read_choice))
 }
 
 /// `None` for a choice that is no object.
