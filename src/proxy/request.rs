@@ -67,6 +67,10 @@ struct Peeked<'a> {
 
 impl ModelRequest {
     pub(super) fn read(dialect: Dialect, body: Bytes) -> Result<Self, BadRequest> {
+        // A list would be read by position.
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Err(BadRequest::NotJson("expected a JSON object".to_owned()));
+        }
         let peeked: Peeked<'_> =
             serde_json::from_slice(&body).map_err(|error| BadRequest::NotJson(error.to_string()))?;
         let model = peeked.model.filter(|model| model.get() != "null");
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_not_json_or_names_no_text_is_refused() {
-        for body in ["", "hello", "[1]", r#"{"model":"a""#, "{} {}"] {
+        for body in ["", "hello", "[1]", r#"["m",true,1]"#, r#"{"model":"a""#, "{} {}"] {
             assert!(matches!(read(body), Err(BadRequest::NotJson(_))), "{body}");
         }
         assert_eq!(read(r#"{"model":7}"#).unwrap_err(), BadRequest::ModelNotText);
